@@ -12,7 +12,7 @@ from transload.errors import SpecError, TransloadError
 from transload.specs.checks import EMPTY, LARGEST_INT, shorten
 from transload.specs.text import parse_duration, parse_number
 
-__all__ = ["RealNumber", "WholeNumber", "complete_handles"]
+__all__ = ["RealNumber", "WholeNumber", "complete_handles", "scheduler_option"]
 
 F = TypeVar("F", bound=Callable[..., Any])
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.core import ParameterSource
 
-from transload.cli.options import RealNumber, WholeNumber, json_option, scheduler_option
+from transload.cli.options import RealNumber, WholeNumber, scheduler_option
 from transload.cli.output import emit_json, emit_table, note
 from transload.cli.screen import open_screen
 from transload.components import as_component, read_argument
@@ -33,6 +33,7 @@ from transload.specs import AppState, AppStatus, Environment, Workspace
 from transload_search.jobs import all_jobs, latest_jobs, running_jobs
 from transload_search.ledger import OtherSearchKept, SearchLedger
 from transload_search.places import (
+    absolute,
     forget_search,
     keep_base,
     kept_base,
@@ -90,6 +91,11 @@ to them. With --cancel-running, Ctrl-C ends them, and the next command runs them
       --minimize loss --trials 20 --parallel 4
   transload search show search
 """
+
+
+_json_option = click.option(
+    "--json", "as_json", is_flag=True, help="Write JSON to stdout, and nothing else."
+)
 
 
 @click.group(short_help="Search for the arguments of a component that give the best result.")
@@ -189,7 +195,7 @@ def _refuse_objective(
     "--cancel-running", is_flag=True, help="End running trials when this command is interrupted."
 )
 @click.option("--no-progress", is_flag=True, help="Show no progress.")
-@json_option
+@_json_option
 @click.pass_context
 def run(
     ctx: click.Context,
@@ -220,7 +226,7 @@ def run(
 
 
 @command.command("list", short_help="List the searches that are kept.")
-@json_option
+@_json_option
 def list_searches(as_json: bool) -> int:
     """List the searches that are kept here, with their trials and the best so far."""
     rows = [_list_row(name) for name in kept_names()]
@@ -249,7 +255,7 @@ def _ended(summary: Mapping[str, Any]) -> int:
 
 @command.command(short_help="Show the trials of a search.")
 @click.argument("name", default="search")
-@json_option
+@_json_option
 def show(name: str, as_json: bool) -> int:
     """Show each trial of a search, and the best. NAME may also be the tracker base of a search."""
     ledger = SearchLedger.open(_base_of(name))
@@ -316,7 +322,7 @@ def plot(name: str, output: str | None) -> int:
 
 @command.command(short_help="Cancel the running trials of a search.")
 @click.argument("name")
-@json_option
+@_json_option
 def cancel(name: str, as_json: bool) -> int:
     """Cancel the running trials of the search NAME. `search run --name NAME` runs them again."""
     _base_of_name(name)  # a wrong name makes no folder for a lock
@@ -337,7 +343,7 @@ def cancel(name: str, as_json: bool) -> int:
 @command.command(short_help="Delete a search and its jobs.")
 @click.argument("name")
 @click.option("--force", is_flag=True, help="Also if trials run: they are ended first.")
-@json_option
+@_json_option
 def delete(name: str, force: bool, as_json: bool) -> int:
     """Delete the search NAME with the jobs of its trials, its results and what is kept of it.
 
@@ -430,7 +436,7 @@ def _ledger(name: str, kept: str | None, given: Mapping[str, Any]) -> SearchLedg
     """
     base = kept or str(search_folder(name))
     if given.get("tracker_base"):
-        base = _absolute(given["tracker_base"])
+        base = absolute(given["tracker_base"])
     if kept is None:
         ledger = _opened(_new_search(name, given), base, name)
         keep_base(name, base)
@@ -517,15 +523,9 @@ def _resolved_component(name: str) -> str:
     return f"{Path(path).resolve()}{colon}{function}"
 
 
-def _absolute(base: str) -> str:
-    if "://" in base:
-        return base
-    return os.path.abspath(os.path.expanduser(base))
-
-
 def _absolute_workspace(workspace: str) -> str:
     projects = Workspace.from_str(workspace).projects
-    return str(Workspace({_absolute(source): target for source, target in projects.items()}))
+    return str(Workspace({absolute(source): target for source, target in projects.items()}))
 
 
 def _absolute_environment(text: str) -> str:
@@ -538,7 +538,7 @@ def _absolute_environment(text: str) -> str:
     source = Environment.from_str(text, "--environment").source
     if source is None:
         return text
-    file = _absolute(source)
+    file = absolute(source)
     if not os.path.isfile(file):
         raise ConfigError(f"--environment {source!r}: there is no such file")
     words = [file if word == source else word for word in shlex.split(text)]

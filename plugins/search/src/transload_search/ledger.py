@@ -20,6 +20,7 @@ from transload.schedulers.folder.home import make_private
 from transload.specs import AppState, looks_secret
 from transload_search.check import check_search
 from transload_search.outcome import trial_values
+from transload_search.places import absolute
 from transload_search.progress import end_text
 from transload_search.search import (
     FEWEST_FAILURES,
@@ -78,8 +79,8 @@ class SearchLedger:
 
     def __init__(self, search: Search, tracker_base: str) -> None:
         self.search = search
-        self.tracker_base = tracker_base
-        self._store = open_store(tracker_base)
+        self.tracker_base = absolute(tracker_base)
+        self._store = open_store(self.tracker_base)
         self._suggester: tuple[int, Suggester] | None = None
         self.id = self._claim()
 
@@ -95,8 +96,8 @@ class SearchLedger:
             SpecError: if its search cannot be read.
         """
         ledger = cls.__new__(cls)
-        ledger.tracker_base = tracker_base
-        ledger._store = open_store(tracker_base)
+        ledger.tracker_base = absolute(tracker_base)
+        ledger._store = open_store(ledger.tracker_base)
         ledger._suggester = None
         known = ledger._read(_DEFINITION)
         if known is None:

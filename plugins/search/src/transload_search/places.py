@@ -36,6 +36,13 @@ def search_folder(name: str) -> Path:
     return Path(state_home()) / "searches" / name
 
 
+def absolute(place: str) -> str:
+    """Return a path that means the same in every folder. A URL stays as it is."""
+    if "://" in place:
+        return place
+    return os.path.abspath(os.path.expanduser(place))
+
+
 def kept_base(name: str) -> str | None:
     """Return the tracker base of the search with a name, or None if there is none."""
     folder = search_folder(name)
