@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -53,6 +55,27 @@ def test_search_runs_round_by_round(airflow: AirflowServer, stage: Stage) -> Non
         "success",
     ]
     assert run.task("search.trials_0", 0)["rendered_map_index"].startswith("0: x=")
+
+
+def test_a_trial_whose_task_is_killed_is_one_job(airflow: AirflowServer, stage: Stage) -> None:
+    """The retry of a killed trial takes its job up again, and the search counts it once."""
+    gate = "until-the-task-was-killed"
+
+    def jobs() -> list[str]:
+        records = {each: stage.control.folder.record(each) for each in stage.control.started()}
+        return [each for each, record in records.items() if record and gate in record["app"]]
+
+    run = airflow.trigger("search_in_place", {"gate": gate})
+    (job,) = airflow.until(jobs, "the job of trial 0")
+    airflow.until(lambda: run.xcom("handle", "search.trials_0", 0), "its handle")
+    os.kill(stage.control.calls("submit", job)[0]["pid"], signal.SIGKILL)
+    airflow.until(
+        lambda: "attached to" in run.log("search.trials_0", index=0), "the retry reattaches"
+    )
+    stage.control.open(gate, job)
+    run.wait("success", task_id="search.best", timeout=240)
+    check(run, run.xcom(task_id="search.best"))
+    assert jobs() == [job] and not stage.cancelled(job)
 
 
 @pytest.mark.slow

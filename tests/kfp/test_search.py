@@ -14,8 +14,9 @@ from kfp import dsl, kubernetes, local
 from test_convert import compiled
 
 from transload.errors import ConfigError, SpecError
-from transload.pipelines import get_adapter, host_runner
+from transload.pipelines import Launch, get_adapter, host_runner
 from transload.runtime.tracking import FsspecResultTracker
+from transload.specs import AppDef, Role
 from transload_kfp import search_component, search_pipeline
 from transload_kfp.search_steps import Steps
 from transload_search import Objective, Parameter, Search, SearchLedger
@@ -220,6 +221,32 @@ def test_through_the_uniform_door(tmp_path: Path) -> None:
     assert "observe-trials" in adapter.dry_run(
         search(tmp_path), tracker_base="s3://bucket/x", image=IMAGE
     )
+
+
+APP = AppDef("hello", [Role("main", "busybox", entrypoint="echo", args=["hello"])])
+
+
+@pytest.mark.parametrize(
+    ("source", "options", "name"),
+    [
+        (APP, {}, "hello"),
+        (APP.to_json(), {}, "hello"),
+        (search_jobs.parabola, {"scheduler": "local"}, "parabola"),
+        (Launch(component="utils.echo", args={"msg": "hello"}), {}, "echo"),
+        (Launch(app=APP, scheduler="local"), {}, "hello"),
+        (
+            Search(
+                "utils.booth", [Parameter("x1", "int", 0, 1)], Objective("a"), constants={"x2": 1}
+            ),
+            {"tracker_base": "s3://bucket/x"},
+            "search-utils-booth",
+        ),
+    ],
+    ids=["AppDef", "JSON", "component", "Launch", "Launch elsewhere", "Search"],
+)
+def test_every_source(source: Any, options: dict[str, Any], name: str) -> None:
+    """``convert`` takes whatever can be launched, and a search."""
+    assert get_adapter("kfp").convert(source, **{"image": IMAGE, **options}).name == name
 
 
 def test_refusals(tmp_path: Path) -> None:

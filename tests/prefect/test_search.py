@@ -12,7 +12,8 @@ import pytest
 from jobs import quadratic
 
 from transload.errors import ConfigError, SpecError
-from transload.pipelines import get_adapter, host_runner
+from transload.pipelines import Launch, get_adapter, host_runner
+from transload.specs import AppDef, Role
 from transload_search import Objective, Parameter, Search, SearchLedger
 
 
@@ -145,6 +146,25 @@ def test_convert_makes_a_flow_of_a_search() -> None:
     text = adapter.dry_run(_search(), name="tune", tags=["a"])
     assert "Prefect flow 'tune': 5 trials, 2 at once, as random suggests" in text
     assert "tune-trial" in text and "quadratic" in text
+
+
+APP = AppDef("hello", [Role("main", "", entrypoint="echo", args=["hello"])])
+
+
+@pytest.mark.parametrize(
+    ("source", "name"),
+    [
+        (APP, "hello"),
+        (APP.to_json(), "hello"),
+        (quadratic, "quadratic"),
+        (Launch(component="utils.echo", args={"msg": "hello"}), "utils.echo"),
+        (_search(), "search-quadratic"),
+    ],
+    ids=["AppDef", "JSON", "component", "Launch", "Search"],
+)
+def test_every_source(source: Any, name: str) -> None:
+    """``convert`` takes whatever can be launched, and a search."""
+    assert get_adapter("prefect").convert(source).name == name
 
 
 @pytest.mark.parametrize(

@@ -447,6 +447,9 @@ with DAG("search_deferrable", schedule=None, start_date=START) as search_deferra
 
     told(group.get_child_by_label("best").output["best"])
 
+with DAG("search_in_place", schedule=None, start_date=START):
+    search_group(SEARCH, deferrable=False, retries=1, retry_delay=SHORT, poll_interval=0.5)
+
 with DAG("assets", schedule=None, start_date=START):
     model = Asset("file:///models/1.pt")
     for mode, deferrable, made in (
