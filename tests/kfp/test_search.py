@@ -223,6 +223,7 @@ def test_through_the_uniform_door(tmp_path: Path) -> None:
     )
 
 
+ELSEWHERE = {"scheduler": "local", "image": IMAGE}
 APP = AppDef("hello", [Role("main", "busybox", entrypoint="echo", args=["hello"])])
 
 
@@ -231,14 +232,14 @@ APP = AppDef("hello", [Role("main", "busybox", entrypoint="echo", args=["hello"]
     [
         (APP, {}, "hello"),
         (APP.to_json(), {}, "hello"),
-        (search_jobs.parabola, {"scheduler": "local"}, "parabola"),
+        (search_jobs.parabola, ELSEWHERE, "parabola"),
         (Launch(component="utils.echo", args={"msg": "hello"}), {}, "echo"),
-        (Launch(app=APP, scheduler="local"), {}, "hello"),
+        (Launch(app=APP), ELSEWHERE, "hello"),
         (
             Search(
                 "utils.booth", [Parameter("x1", "int", 0, 1)], Objective("a"), constants={"x2": 1}
             ),
-            {"tracker_base": "s3://bucket/x"},
+            {"tracker_base": "s3://bucket/x", "image": IMAGE},
             "search-utils-booth",
         ),
     ],
@@ -246,7 +247,7 @@ APP = AppDef("hello", [Role("main", "busybox", entrypoint="echo", args=["hello"]
 )
 def test_every_source(source: Any, options: dict[str, Any], name: str) -> None:
     """``convert`` takes whatever can be launched, and a search."""
-    assert get_adapter("kfp").convert(source, **{"image": IMAGE, **options}).name == name
+    assert get_adapter("kfp").convert(source, **options).name == name
 
 
 def test_refusals(tmp_path: Path) -> None:
