@@ -155,7 +155,7 @@ APP = AppDef("hello", [Role("main", "", entrypoint="echo", args=["hello"])])
     ("source", "name"),
     [
         (APP, "hello"),
-        (APP.to_json(), "hello"),
+        (APP.to_json(), "app"),
         (quadratic, "quadratic"),
         (Launch(component="utils.echo", args={"msg": "hello"}), "utils.echo"),
         (_search(), "search-quadratic"),
