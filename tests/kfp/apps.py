@@ -138,14 +138,10 @@ def full() -> AppDef:
         mounts=[VolumeMount("datasets", "/data")],
         secrets={"TOKEN": "k8s:credentials/token"},
         metadata={
-            "kfp.labels": {"team": "vision"},
-            "kfp.annotations": {"note": "any text – at all"},
-            "kfp.node_selector": {"disk": "ssd"},
-            "kfp.tolerations": [{"key": "gpu", "operator": "Exists", "effect": "NoSchedule"}],
             "docker.container": {"ignored": True},
         },
     )
-    return AppDef("full", [role], metadata={"owner": "me"})
+    return AppDef("full", [role], metadata={"owner": "me", "note": "any text – at all"})
 
 
 def script(n: int, mode: Literal["fast", "slow"], epochs: int = 1, *rest: str) -> AppDef:

@@ -10,6 +10,8 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+from executor import metadata_of, words_of
+
 from transload.errors import TransloadError
 from transload.pipelines import Launch
 from transload.specs import AppState
@@ -63,7 +65,9 @@ def run(child: ChildJob) -> None:
         return
     try:
         code = 0
-        main(words_of(made, job, folder))
+        words = {"job_id": job.namespace, "task_name": job.name, "path": ""}
+        # a person who runs it again makes a new run
+        main(words_of(made, folder, job_name=job.generation, **words))
     except SystemExit as exc:
         code = int(exc.code or 0)
     state = ENDS.get(code, AppState.FAILED)
@@ -73,32 +77,13 @@ def run(child: ChildJob) -> None:
     child.finish(STATES[state], results, said, retryable=not final)
 
 
-def words_of(made: Any, job: Any, folder: Path) -> list[str]:
-    """Return the words of the container's command, as a backend fills them in."""
-    inputs = {
-        "transload_job_id": job.namespace,
-        "transload_job_name": job.generation,  # a person who runs it again makes a new run
-        "transload_task_name": job.name,
-        "transload_path": "",
-    }
-    container = made.component_spec.implementation.container
-    names = ("results", "metrics")
-    artifacts = {name: {"artifacts": [{"uri": str(folder / name)}]} for name in names}
-    outputs = {"outputFile": str(folder / "output.json"), "artifacts": artifacts}
-    request = {"inputs": {"parameterValues": inputs}, "outputs": outputs}
-    paths = [str(folder / name) for name in names]
-    return [*container.command[3:], json.dumps(request), *paths]
-
-
 def found_in(folder: Path) -> dict[str, Any]:
     """Return the results that a component's artifacts have."""
     reported = {
         path.stem: json.loads(path.read_text())["results"]
         for path in (folder / "results").glob("*.json")
     }
-    output = json.loads((folder / "output.json").read_text())
-    (artifact,) = output["artifacts"]["results"]["artifacts"]
-    places = artifact["metadata"].get("transload_files", {})
+    places = metadata_of(folder, "results").get("transload_files", {})
     return {
         "results": reported,
         "artifacts": {name: {"path": place} for name, place in places.items()},

@@ -22,8 +22,9 @@ from typing import Any
 import launched
 import pytest
 import search_jobs
+from executor import RECORDED, words_of
 from task_pod import TaskPod
-from test_launcher import RECORDED, executor_input, starts
+from test_launcher import starts
 
 from transload.runner import Runner
 from transload.specs import AppState
@@ -75,11 +76,7 @@ class Run:
         made = launcher_from_app(
             launched.waiting, component_args=where, image="launcher:1", **options
         )
-        container = made.component_spec.implementation.container
-        request = executor_input(self.folder / "out")
-        request["inputs"]["parameterValues"]["transload_job_id"] = self.run_id
-        words = [self.account, *container.command[3:], json.dumps(request)]
-        words += [str(self.folder / "out" / name) for name in ("results", "metrics")]
+        words = [self.account, *words_of(made, self.folder / "out", job_id=self.run_id)]
         return [sys.executable, "-c", LAUNCHER, *words]
 
     def end_by_a_person(self) -> None:

@@ -13,35 +13,44 @@ import pytest
 from kfp import dsl
 
 
-def encoded(argv: list[list[Any]], **more: Any) -> str:
+def encoded(argv: list[str], **more: Any) -> str:
     """Return what the wrapper gets as its first word."""
-    spec = {"argv": argv, "env": {}, "outputs": [], "files": [], **more}
+    spec = {"argv": argv, "env": {}, "artifacts": ["results", "files"], "values": []}
+    spec |= {"results": [], "files": [], **more}
     return base64.b64encode(json.dumps(spec).encode()).decode()
 
 
 def run_inline(
     tmp_path: Path,
     text: str,
-    outputs: list[list[Any]],
+    results: list[list[Any]],
     values: tuple[str, ...] = (),
     files: tuple[tuple[str, str, str], ...] = (),
 ) -> Any:
-    """Run the wrapper as a container would."""
-    from transload_kfp.convert import inline_source
+    """Run the wrapper as a container would.
 
-    spec = {
-        "argv": [["sh"], ["-c"], [text], ["x"], *([k] for k in range(len(values)))],
-        "env": {"A": ["b"]},
-    }
-    word = encoded(**spec, outputs=outputs, files=files)
+    A result is its name, its key and its type. Its output has its name.
+    """
+    from transload_kfp.convert import inline_source, mark
+
+    names = [str(number) for number in range(len(values))]
+    paths = {"results": "base", "files": "output", **{port: f"made/{port}" for _, port, _ in files}}
+    word = encoded(
+        ["sh", "-c", text, "x", *map(mark, names)],
+        env={"A": "b"},
+        artifacts=list(paths),
+        values=names,
+        results=[[name, name, kind, key] for name, key, kind in results],
+        files=files,
+    )
     artifacts = {
         name: {"artifacts": [{"name": name}]}
         for name in ("results", "metrics", "executor-logs", *(each[1] for each in files))
     }  # a backend lists its own logs too
-    request = {"outputs": {"outputFile": str(tmp_path / "out" / "o.json"), "artifacts": artifacts}}
-    paths = [str(tmp_path / "files" / name) for name, *_ in outputs]
-    paths += [str(tmp_path / "made" / port) for _, port, _ in files]
-    words = [word, json.dumps(request), str(tmp_path / "base"), str(tmp_path / "output"), *paths]
+    parameters = {name: {"outputFile": str(tmp_path / "values" / name)} for name, _, _ in results}
+    outputs = {"outputFile": str(tmp_path / "out" / "o.json")}
+    request = {"outputs": {**outputs, "parameters": parameters, "artifacts": artifacts}}
+    words = [word, json.dumps(request), *(str(tmp_path / path) for path in paths.values())]
     command = [sys.executable, "-I", "-c", inline_source(), *words]
     return subprocess.run(
         [*command, *values], capture_output=True, text=True, timeout=60, check=False
@@ -65,7 +74,9 @@ def test_inline_outputs(tmp_path: Path) -> None:
     ]
     done = run_inline(tmp_path, text, outputs)
     assert done.returncode == 0, done.stderr
-    found = {path.name: path.read_text(encoding="utf-8") for path in (tmp_path / "files").iterdir()}
+    found = {
+        path.name: path.read_text(encoding="utf-8") for path in (tmp_path / "values").iterdir()
+    }
     assert found == {"a": "0.5", "n": "3", "t": "größe", "x": "NaN"}
     output = json.loads((tmp_path / "out" / "o.json").read_text())
     metadata = output["artifacts"]["metrics"]["artifacts"][0]["metadata"]
@@ -78,7 +89,7 @@ def test_inline_texts_that_no_json_has(tmp_path: Path) -> None:
     text = say(r'{"t": "a\u0000b\ud800c", "n\ud800": 1}')
     done = run_inline(tmp_path, text, [["t", None, "String"]])
     assert done.returncode == 0, done.stderr
-    assert (tmp_path / "files" / "t").read_text(encoding="utf-8") == r"a\x00b\ud800c"
+    assert (tmp_path / "values" / "t").read_text(encoding="utf-8") == r"a\x00b\ud800c"
     output = json.loads((tmp_path / "out" / "o.json").read_text())
     json.dumps(output, ensure_ascii=False).encode()  # has no half of a pair in it
 
@@ -121,7 +132,7 @@ def test_inline_files(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "kind", "said"),
     [
-        ("touch other", "Model", "'it' is not in TRANSLOAD_OUTPUT_DIR; there is: other"),
+        ("touch other", "Model", "'it' is not in TRANSLOAD_OUTPUT_DIR; the job made: other"),
         ("echo '[1]' > it", "Metrics", "'it' is no Metrics"),
         ("echo nonsense > it", "Metrics", "'it' is no Metrics"),
         ("echo '{}' > it", "ClassificationMetrics", "neither confusion_matrix nor roc_curve"),
@@ -240,7 +251,7 @@ def test_inline_signal(tmp_path: Path, eventually: Any) -> None:
         "-I",
         "-c",
         inline_source(),
-        encoded([["sh"], ["-c"], [text]]),
+        encoded(["sh", "-c", text]),
         "{}",
         *folders,
     ]
@@ -265,6 +276,6 @@ def test_inline_of_a_missing_program(tmp_path: Path) -> None:
     from transload_kfp.convert import inline_source
 
     folders = [str(tmp_path / "base"), str(tmp_path / "output")]
-    command = [sys.executable, "-I", "-c", inline_source(), encoded([["/no/such"]]), "{}", *folders]
+    command = [sys.executable, "-I", "-c", inline_source(), encoded(["/no/such"]), "{}", *folders]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert (done.returncode, "/no/such" in done.stderr) == (127, True)

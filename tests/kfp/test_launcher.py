@@ -10,25 +10,22 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import launched
 import pytest
+from executor import metadata_of, value_of, words_of
 from kfp import compiler, components, dsl, kubernetes, local
 from test_convert import compiled
 
-from transload.errors import ConfigError, SpecError
-from transload.pipelines import Launch, app_id_of, host_runner
+from transload.errors import AppNotFound, ConfigError, SpecError
+from transload.pipelines import Launch, host_runner
 from transload.runner import Runner
 from transload.schedulers.local.scheduler import LocalScheduler
 from transload.specs import AppDef, AppState, Role
 from transload_kfp import EXIT_CANCELLED, launcher_from_app, search_pipeline
 from transload_kfp.__main__ import main
-from transload_kfp.fields import field_at
-from transload_kfp.launch_spec import LaunchSpec
-from transload_kfp.step import NODE, TaskFailed, identity_of
-from transload_kfp.task import run_task, step_of
+from transload_kfp.step import NODE
 from transload_search import Objective, Parameter, Search
 
 pytestmark = [
@@ -54,9 +51,10 @@ def in_process(transload_home: Path) -> Iterator[None]:
     host_runner("kfp").close()
 
 
-def made_in(folder: Path, *names: str) -> dict[str, Any]:
-    """Return artifacts that come out, as the launcher wants them."""
-    return {name: SimpleNamespace(path=str(folder / name), metadata={}) for name in names}
+def run_launcher(made: Any, folder: Path, **inputs: Any) -> str:
+    """Run a launcher's task in this process, and return the handle of its job."""
+    main(words_of(made, folder, **inputs))
+    return value_of(folder, "handle")
 
 
 # -- through pipelines
@@ -96,8 +94,7 @@ def test_two_roles_of_two_locally(subprocess_kfp: Path, capfd: pytest.CaptureFix
         "right-0.json",
         "right-1.json",
     ]
-    output = json.loads((task / "executor_output.json").read_text())
-    assert output["parameterValues"]["right_0_size"] == 2
+    assert (task / "right_0_size").read_text() == "2"
 
 
 def cores_and_images(engine: Any) -> list[tuple[float, str]]:
@@ -244,20 +241,6 @@ main(sys.argv[1:])
 """What the container does, with a SIGTERM just before the launcher is imported."""
 
 
-RECORDED = Path(__file__).parent / "recorded"
-"""What a real backend (2.17) gave a launcher, and said of it."""
-
-
-def executor_input(folder: Path) -> dict[str, Any]:
-    """Return a real backend's executor input, with the artifacts in a folder of this machine."""
-    request: dict[str, Any] = json.loads((RECORDED / "executor_input.json").read_text())
-    outputs = request["outputs"]
-    outputs["outputFile"] = str(folder / "executor_output.json")
-    for name, each in outputs["artifacts"].items():
-        each["artifacts"][0]["uri"] = str(folder / name)
-    return request
-
-
 def start(
     tmp_path: Path, source: Any, *, early: bool = False, **options: Any
 ) -> subprocess.Popen[str]:
@@ -271,8 +254,7 @@ def start(
     )
     container = made.component_spec.implementation.container
     program = ["-c", EARLY] if early else container.command[1:3]
-    words = [*program, *container.command[3:], json.dumps(executor_input(tmp_path / "out"))]
-    words += [str(tmp_path / "out" / name) for name in ("results", "metrics")]
+    words = [*program, *words_of(made, tmp_path / "out")]
     environment = os.environ | {
         "PYTHONPATH": os.pathsep.join([str(Path(__file__).parent), *filter(None, sys.path)])
     }
@@ -291,11 +273,9 @@ def test_outputs_that_no_component_declares(tmp_path: Path, transload_home: Path
     process = start(tmp_path, launched.once, results={"done": int})
     _, said = process.communicate(timeout=60)
     assert process.returncode == 0, said
+    assert metadata_of(tmp_path / "out", "metrics") == {"done": 1}
     output = json.loads((tmp_path / "out" / "executor_output.json").read_text())
-    assert output["artifacts"]["metrics"]["artifacts"][0]["metadata"] == {"done": 1}
-    assert (
-        not output["artifacts"].get("executor-logs", {}).get("artifacts", [{}])[0].get("metadata")
-    )
+    assert set(output["artifacts"]) == {"results", "metrics"}
 
 
 def starts(tmp_path: Path) -> int:
@@ -393,22 +373,19 @@ def test_started_again_is_one_job(tmp_path: Path, transload_home: Path, eventual
     _, said = again.communicate(timeout=60)
     assert again.returncode == 0, said
     assert starts(tmp_path) == 1
-    output = json.loads((tmp_path / "out" / "executor_output.json").read_text())
-    assert output["parameterValues"]["done"] == 1
-    assert output["artifacts"]["metrics"]["artifacts"][0]["metadata"] == {"done": 1}
-    handle = output["parameterValues"]["handle"]
-    assert output["artifacts"]["results"]["artifacts"][0]["metadata"] == {
-        "transload_handle": handle
-    }
+    assert value_of(tmp_path / "out", "done") == "1"
+    assert metadata_of(tmp_path / "out", "metrics") == {"done": 1}
+    handle = value_of(tmp_path / "out", "handle")
+    assert metadata_of(tmp_path / "out", "results") == {"transload_handle": handle}
     assert (tmp_path / "out" / "results" / "all.json").exists()
 
 
-def test_checkpoints_of_another_job() -> None:
+def test_checkpoints_of_another_job(in_process: None, tmp_path: Path) -> None:
     """A launcher carries the handle of the job whose checkpoints its own begins with."""
-    launch = Launch(component=launched.failing, checkpoints="slurm@lab://transload/before")
-    made = launcher_from_app(launch, image=IMAGE)
-    spec = LaunchSpec.decode(made.component_spec.implementation.container.command[4])
-    assert spec.launch_with({"code": 2}).checkpoints == "slurm@lab://transload/before"
+    launch = Launch(component=launched.failing, checkpoints="local://transload/before")
+    made = launcher_from_app(launch, scheduler="local", image=IMAGE)
+    with pytest.raises(AppNotFound, match="checkpoints=local://transload/before"):
+        made.dry_run(code=2)
 
 
 @pytest.mark.parametrize("value", ["Infinity", '"3"'])
@@ -416,15 +393,31 @@ def test_a_result_of_another_type(
     tmp_path: Path, in_process: None, capfd: pytest.CaptureFixture[str], value: str
 ) -> None:
     """A result that is no whole number, though declared as one, is a line and exit code 70."""
-    text = f"""printf '%s' '{{"schema": 1, "results": {{"n": {value}}}}}' > "$TRANSLOAD_TRACKER_BASE/all.json\""""
-    text = 'mkdir -p "$TRANSLOAD_TRACKER_BASE"; ' + text
-    app = AppDef("odd", [Role("main", str(tmp_path), entrypoint="sh", args=["-c", text])])
-    made = launcher_from_app(app, scheduler="local", image=IMAGE, results={"n": int})
-    spec = LaunchSpec.decode(made.component_spec.implementation.container.command[4])
-    with pytest.raises(TaskFailed) as caught:
-        run_task(spec, {}, {"job_id": "1", "job_name": "n", "task_name": "t"}, {})
+    made = launcher_from_app(
+        reports_n(tmp_path, value), scheduler="local", image=IMAGE, results={"n": int}
+    )
+    with pytest.raises(SystemExit) as caught:
+        run_launcher(made, tmp_path)
     assert caught.value.code == 70
     assert "the job ended well, but result 'n' is" in capfd.readouterr().err
+
+
+def test_a_result_that_json_has_not(tmp_path: Path, in_process: None) -> None:
+    """NaN and infinities are values as others, though a backend's JSON has none."""
+    made = launcher_from_app(
+        reports_n(tmp_path, "NaN"), scheduler="local", image=IMAGE, results={"n": float}
+    )
+    run_launcher(made, tmp_path)
+    assert value_of(tmp_path, "n") == "NaN"
+    assert metadata_of(tmp_path, "metrics") == {"n": "nan"}
+    assert "NaN" not in (tmp_path / "executor_output.json").read_text()
+
+
+def reports_n(folder: Path, value: str) -> AppDef:
+    """Return an app that reports the result ``n``."""
+    text = f"""printf '%s' '{{"schema": 1, "results": {{"n": {value}}}}}' > "$TRANSLOAD_TRACKER_BASE/all.json\""""
+    text = 'mkdir -p "$TRANSLOAD_TRACKER_BASE"; ' + text
+    return AppDef("odd", [Role("main", str(folder), entrypoint="sh", args=["-c", text])])
 
 
 @pytest.mark.parametrize(
@@ -455,14 +448,13 @@ def test_a_result_of_any_size(tmp_path: Path, transload_home: Path) -> None:
     process = start(tmp_path, launched.reporting)
     _, shown = process.communicate(timeout=60)
     assert process.returncode == 0, shown
-    output = json.loads((tmp_path / "out" / "executor_output.json").read_text())
-    assert output["artifacts"]["metrics"]["artifacts"][0]["metadata"] == {"n": 10**400}
+    assert metadata_of(tmp_path / "out", "metrics") == {"n": 10**400}
 
 
 @pytest.mark.parametrize("word", ["nonsense", "e30="])
 def test_a_spec_of_another_version(word: str, capfd: pytest.CaptureFixture[str]) -> None:
     """What the launcher cannot read is one line, and exit code 2."""
-    with pytest.raises(TaskFailed) as caught:
+    with pytest.raises(SystemExit) as caught:
         main(["launch", word, "kfp", "{}", "folder"])
     assert caught.value.code == 2
     said = capfd.readouterr().err
@@ -470,22 +462,31 @@ def test_a_spec_of_another_version(word: str, capfd: pytest.CaptureFixture[str])
 
 
 @pytest.mark.parametrize(
-    ("node", "before"),
+    ("node", "is_lost"),
     [
-        ("", 0),
-        ("files-zbwdn(0).root(0).sh(0).executor(0)", 0),
-        ("files-zbwdn(0).root(0).sh(0).executor(2)", 2),
-        ("files-zbwdn(0).root(0).sh(1).executor(0)", 1),
+        ("", False),
+        ("files-zbwdn(0).root(0).sh(0).executor(0)", False),
+        ("files-zbwdn(0).root(0).sh(0).executor(1)", True),
+        ("files-zbwdn(0).root(0).sh(1).executor(0)", True),
+        ("files-zbwdn(0).root(0).sh(0).executor(2)", False),
     ],
 )
 def test_a_try_after_the_first(
-    monkeypatch: pytest.MonkeyPatch, in_process: None, node: str, before: int
+    monkeypatch: pytest.MonkeyPatch, in_process: None, tmp_path: Path, node: str, is_lost: bool
 ) -> None:
-    """A backend that counts tries has seen an earlier loss, which is not reported again."""
+    """The first retry that finds nothing reports a loss, since its job may be on another machine.
+
+    A backend that counts tries has seen it, and the next one submits.
+    """
     monkeypatch.setenv(NODE, node)
-    made = launcher_from_app(launched.failing, scheduler="local", image=IMAGE)
-    spec = LaunchSpec.decode(made.component_spec.implementation.container.command[4])
-    assert step_of({}, spec, {}).tried == before
+    app = AppDef("a", [Role("main", str(tmp_path), entrypoint="true")])
+    made = launcher_from_app(app, scheduler="local", image=IMAGE)
+    if is_lost:
+        with pytest.raises(SystemExit):
+            run_launcher(made, tmp_path)
+    else:
+        run_launcher(made, tmp_path)
+    assert len(host_runner("kfp").list("local")) == (not is_lost)
 
 
 def test_who_asked_is_kept_with_the_job(
@@ -494,9 +495,7 @@ def test_who_asked_is_kept_with_the_job(
     """A job leads to the run and the node of its task."""
     monkeypatch.setenv(NODE, "files-zbwdn(0).root(0).sh(0).executor(0)")
     made = launcher_from_app(command=["true"], scheduler="local", image=IMAGE)
-    spec = LaunchSpec.decode(made.component_spec.implementation.container.command[4])
-    context = {"job_id": "1234", "job_name": "files-zbwdn", "task_name": "sh"}
-    run_task(spec, {}, context, made_in(tmp_path, "results", "metrics"))
+    run_launcher(made, tmp_path, job_id="1234", job_name="files-zbwdn", task_name="sh")
     runner = host_runner("kfp")
     (row,) = runner.list("local")
     asked = runner.job(row.app_handle).description().asked["kfp"]
@@ -525,23 +524,22 @@ def test_a_command(in_process: None, tmp_path: Path, capfd: pytest.CaptureFixtur
         "batch_size": ("Integer", 4),
         "lr": ("Float", 0.1),
     }
-    spec = LaunchSpec.decode(made.component_spec.implementation.container.command[4])
-    artifacts = made_in(tmp_path, "results", "metrics")
-    run_task(spec, {"batch_size": 8.0, "lr": 0.5}, {"job_id": "1"}, artifacts)
+    run_launcher(made, tmp_path, batch_size=8.0, lr=0.5)
     assert "main/0 got --batch-size 8 --lr=0.5" in capfd.readouterr().out
     made = launcher_from_app(command=command, scheduler="local", image=IMAGE)
     assert "role main" in made.dry_run()
     needs: dict[str, Any] = {"image": "img", "gpu": 1, "mem": "8G", "retries": 2}
     made = launcher_from_app(
         command=command,
+        scheduler="kubernetes",
+        cfg={"namespace": "team"},
         overrides=needs,  # type: ignore[arg-type]
         inputs={"gpus": "resource.gpu"},
         image=IMAGE,
     )
-    spec = LaunchSpec.decode(made.component_spec.implementation.container.command[4])
-    role = spec.launch_with({"gpus": 3}).build().roles[0]
-    assert (role.image, role.resource.memMB, role.max_retries) == ("img", 8192, 2)
-    assert role.resource.gpu == 3
+    shown = made.dry_run(gpus=3)
+    for words in ("image: img", "nvidia.com/gpu: '3'", "memory: 8192M"):
+        assert words in shown
     with pytest.raises(ConfigError, match=r"gpu=1: .* overrides=\{'gpu': 1\}"):
         launcher_from_app(command=command, image=IMAGE, gpu=1)  # type: ignore[call-arg]
     for wrong in ({"source": launched.failing, "command": command}, {}, {"command": "sh"}):
@@ -596,12 +594,11 @@ def test_names_and_texts_that_no_json_has(tmp_path: Path, transload_home: Path) 
     process = start(tmp_path, launched.odd_bytes, results={"text": str})
     _, said = process.communicate(timeout=60)
     assert process.returncode == 0, said
-    text = (tmp_path / "out" / "executor_output.json").read_text()
-    output = json.loads(text)
+    output = json.loads((tmp_path / "out" / "executor_output.json").read_text())
     json.dumps(output, ensure_ascii=False).encode()  # has no half of a pair in it
-    (results,) = output["artifacts"]["results"]["artifacts"]
-    assert any("xff" in name for name in results["metadata"]["transload_files"])
-    assert "\0" not in output["parameterValues"]["text"]
+    files = metadata_of(tmp_path / "out", "results")["transload_files"]
+    assert any("xff" in name for name in files)
+    assert "\0" not in value_of(tmp_path / "out", "text")
 
 
 def test_a_file_that_could_not_come_back(
@@ -622,10 +619,8 @@ def test_a_file_that_could_not_come_back(
     assert "model" in made.dry_run()
     assert "loss" in launcher_from_app(app, results={"loss": float}, **here).dry_run()
     made = launcher_from_app(app, scheduler="local", results=wanted, image=IMAGE)
-    spec = LaunchSpec.decode(made.component_spec.implementation.container.command[4])
-    artifacts = made_in(tmp_path / "made", *spec.made_artifacts)
-    with pytest.raises(TaskFailed) as caught:
-        run_task(spec, {}, {"job_id": "1"}, artifacts)
+    with pytest.raises(SystemExit) as caught:
+        run_launcher(made, tmp_path / "made")
     assert caught.value.code == 2
     assert "tracker_base" in capfd.readouterr().err
     assert host_runner("kfp").list("local") == []
@@ -643,14 +638,9 @@ def test_a_file_that_was_not_made(
 ) -> None:
     """A declared file that the app did not make is exit code 70, and what it made is said."""
     app = AppDef("a", [Role("main", str(tmp_path), entrypoint=sys.executable, args=["-c", FILES])])
-    spec = LaunchSpec.decode(
-        launcher_from_app(
-            app, scheduler="local", results={"model.pt": dsl.Model}, image=IMAGE
-        ).component_spec.implementation.container.command[4]
-    )
-    artifacts = made_in(tmp_path / "made", *spec.made_artifacts)
-    with pytest.raises(TaskFailed) as caught:
-        run_task(spec, {}, {"job_id": "1"}, artifacts)
+    made = launcher_from_app(app, scheduler="local", results={"model.pt": dsl.Model}, image=IMAGE)
+    with pytest.raises(SystemExit) as caught:
+        run_launcher(made, tmp_path / "made")
     assert caught.value.code == 70
     assert (
         "'model.pt' is not in TRANSLOAD_OUTPUT_DIR; the job made: model/w, numbers.json"
@@ -680,13 +670,11 @@ def test_a_cluster_travels_with_the_component(
         for each in pod["secretAsEnv"]
     }
     assert variables == {"MORE": "k", "TRANSLOAD_CLUSTER_STATE_FOLDER": "lab"}
-    spec = LaunchSpec.decode(made.component_spec.implementation.container.command[4])
     monkeypatch.setenv("TRANSLOAD_CLUSTER_STATE_FOLDER", str(tmp_path / "state"))
-    artifacts = made_in(tmp_path, "results", "metrics")
-    handle = run_task(spec, {}, {"job_id": "1"}, artifacts)["handle"]
+    handle = run_launcher(made, tmp_path)
     assert handle.startswith("lab://kfp/")
     assert (tmp_path / "state" / "local").is_dir()
-    assert run_task(spec, {}, {"job_id": "1"}, artifacts)["handle"] == handle
+    assert run_launcher(made, tmp_path) == handle
 
 
 @pytest.mark.parametrize(
@@ -709,18 +697,17 @@ def test_refused_clusters(options: dict[str, Any], words: str) -> None:
 # -- identity
 
 
-def test_identity() -> None:
+def test_identity(in_process: None, tmp_path: Path) -> None:
     """The job's id follows from run, task, call, arguments and the user's key, for every try."""
-    context = {"job_id": "1", "job_name": "n", "task_name": "train", "path": "p/0", "key": ""}
-    base = identity_of(context, "app", {"lr": 0.1})
-    assert base == identity_of(context, "app", {"lr": 0.1})
-    others = [
-        app_id_of(identity_of({**context, name: "other"}, "app", {"lr": 0.1}), 0)
-        for name in context
-    ]
-    others.append(app_id_of(identity_of(context, "app", {"lr": 0.2}), 0))
-    assert len({app_id_of(base, 0), *others}) == 7
-    assert app_id_of(base, 0).startswith("kfp-train-")
+    app = AppDef("a", [Role("main", str(tmp_path), entrypoint="true", args=["x"])])
+    made = launcher_from_app(app, scheduler="local", inputs={"word": "args[0]"}, image=IMAGE)
+    words = {"job_id": "1", "job_name": "n", "task_name": "train", "path": "p/0", "key": ""}
+    first = run_launcher(made, tmp_path, word="y", **words)
+    assert first == run_launcher(made, tmp_path, word="y", **words)
+    others = {run_launcher(made, tmp_path, word="y", **{**words, name: "other"}) for name in words}
+    others.add(run_launcher(made, tmp_path, word="z", **words))
+    assert len({first, *others}) == 7
+    assert "/kfp-train-" in first
 
 
 def test_calls_and_loops_are_told_apart(tmp_path: Path) -> None:
@@ -774,42 +761,52 @@ def test_the_interface(tmp_path: Path) -> None:
     assert task["retryPolicy"]["maxRetryCount"] == 2
 
 
-def test_arguments_reach_the_app() -> None:
+def test_arguments_reach_the_app(in_process: None) -> None:
     """Values come as KFP has them, with whole numbers as floats.
 
     What was not given keeps its default.
     """
-    made = launcher_from_app(launched.group, component_args={"cpu": 0.5}, image=IMAGE)
-    spec = LaunchSpec.decode(made.component_spec.implementation.container.command[4])
-    app = spec.launch_with({"image": "i", "replicas": 3.0, "words": ["a", "b"]}).build()
-    assert [(role.name, role.num_replicas, role.resource.cpu) for role in app.roles] == [
-        ("a", 3, 0.5),
-        ("b", 3, 0.5),
-    ]
+    made = launcher_from_app(
+        launched.group, component_args={"cpu": 0.5}, scheduler="local", image=IMAGE
+    )
+    shown = made.dry_run(image="/tmp", replicas=3.0, words=["a", "b"])
+    assert "role a: 3 replica" in shown and "role b: 3 replica" in shown
 
 
 @pytest.mark.parametrize(
     ("path", "value", "got"),
     [
-        ("roles[b].num_replicas", 3.0, lambda app: app.roles[1].num_replicas == 3),
-        ("roles[0].image", "j", lambda app: app.roles[0].image == "j"),
-        ("roles[a].resource.cpu", 2, lambda app: app.roles[0].resource.cpu == 2),
-        ("roles[a].args[--n]", 7, lambda app: app.roles[0].args == ["--n=7", "x"]),
-        ("roles[a].args[1]", "y", lambda app: app.roles[0].args == ["--n=1", "y"]),
-        ("roles[b].env[A]", "z", lambda app: app.roles[1].env == {"A": "z"}),
+        ("roles[b].num_replicas", 3.0, "role b: 3 replica"),
+        ("roles[a].args[--n]", 7, "--n=7 x"),
+        ("roles[a].args[1]", "y", "--n=1 y"),
+        ("roles[b].env[A]", "z", "z"),
     ],
 )
-def test_fields(path: str, value: Any, got: Any) -> None:
+def test_fields(in_process: None, path: str, value: Any, got: str) -> None:
     """An input sets a field of an app by its path."""
     app = AppDef(
         "x",
         [
-            Role("a", "i", entrypoint="run", args=["--n=1", "x"]),
-            Role("b", "i", entrypoint="run", env={"A": "b"}),
+            Role("a", "/tmp", entrypoint="run", args=["--n=1", "x"]),
+            Role("b", "/tmp", entrypoint="run", env={"A": "b"}),
         ],
     )
-    field_at(app, path, value)
-    assert got(app)
+    made = launcher_from_app(app, scheduler="local", inputs={"it": path}, image=IMAGE)
+    assert got in made.dry_run(it=value)
+
+
+def test_defaults_are_what_stands_in_the_app() -> None:
+    """What stands in a field is its input's default, read as the input's type."""
+    args = ["--flag", "false", "--sizes", "[1, 2]", "--rate", "0.5"]
+    app = AppDef("x", [Role("a", "i", entrypoint="run", args=args, num_replicas=2)])
+    kinds = {"flag": bool, "sizes": list, "rate": float, "n": "num_replicas"}
+    inputs = launcher_from_app(app, inputs=kinds, image=IMAGE).component_spec.inputs
+    assert {name: inputs[name].default for name in kinds} == {
+        "flag": False,
+        "sizes": [1, 2],
+        "rate": 0.5,
+        "n": 2,
+    }
 
 
 @pytest.mark.parametrize(
@@ -902,6 +899,8 @@ def test_refused_options(options: dict[str, Any], error: type[Exception], words:
     [
         ({"inputs": {"y": ("args[0]", set)}}, r"inputs\['y'\]: .*class of artifacts"),
         ({"inputs": {"x": "args[0]", "y": "args[0]"}}, "another input sets it already"),
+        ({"inputs": {"x": "args[0]", "y": "roles[a].args[0]"}}, "another input sets it already"),
+        ({"inputs": {"x": ("args[0]", bool)}}, r"inputs\['x'\]: .*'a'.*true or false"),
         ({"cfg": {"x": object()}}, "must be JSON values"),
         ({"inputs": ["x"]}, r"a mapping: name → .*such as .'rate': .'args"),
         (
@@ -919,7 +918,7 @@ def test_refused_options(options: dict[str, Any], error: type[Exception], words:
 )
 def test_refused_of_an_app(more: dict[str, Any], words: str) -> None:
     """What would be ignored, or could not travel, is refused when converting."""
-    app = AppDef("x", [Role("a", "i", entrypoint="run", args=["1"])])
+    app = AppDef("x", [Role("a", "i", entrypoint="run", args=["a"])])
     with pytest.raises(SpecError, match=words):
         launcher_from_app(app, **{"inputs": {"x": "args[0]"}, "image": IMAGE, **more})
 
@@ -1008,20 +1007,24 @@ def test_the_launcher_needs_no_kfp() -> None:
 
 @pytest.mark.parametrize("page", ["https://reports/a.html", None])
 def test_results_lead_to_the_page(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, in_process: None, page: str | None
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    in_process: None,
+    capfd: pytest.CaptureFixture[str],
+    page: str | None,
 ) -> None:
-    """The handle, and what a plugin knows as the page about the app, are in the results artifact's
-    metadata.
+    """What a plugin knows as the page about the app is a line of the log, once, and with the handle
+    in the results artifact's metadata.
     """
     from transload.plugins import get_plugins
 
     monkeypatch.setattr(get_plugins(), "app_link", lambda handle: page)
-    made = made_in(tmp_path, "results", "metrics")
     app = AppDef("a", [Role("main", str(tmp_path), entrypoint="true")])
-    spec = LaunchSpec({"app": app.to_json(), "scheduler": "local"})
-    values = run_task(spec, {}, {"job_id": str(page)}, made)
+    made = launcher_from_app(app, scheduler="local", image=IMAGE)
+    handle = run_launcher(made, tmp_path, job_id=str(page))
     links = {} if page is None else {"transload_link": page}
-    assert made["results"].metadata == {"transload_handle": values["handle"], **links}
+    assert metadata_of(tmp_path, "results") == {"transload_handle": handle, **links}
+    assert capfd.readouterr().err.count("its page: https://reports/a.html") == len(links)
 
 
 def test_the_last_word_of_a_pod(
@@ -1032,9 +1035,11 @@ def test_the_last_word_of_a_pod(
     """
     (tmp_path / "log").touch()
     monkeypatch.setattr("transload_kfp.inline.TERMINATION_LOG", str(tmp_path / "log"))
-    spec = LaunchSpec({"component": "launched:failing", "args": {"code": 5}, "scheduler": "local"})
-    with pytest.raises(TaskFailed):
-        run_task(spec, {}, {"job_id": "last"}, {})
+    made = launcher_from_app(
+        launched.failing, component_args={"code": 5}, scheduler="local", image=IMAGE
+    )
+    with pytest.raises(SystemExit):
+        run_launcher(made, tmp_path)
     said = (tmp_path / "log").read_text()
     assert "main/0 exit code 5" in said and "last words" in said
     assert len(said.encode()) <= 4096

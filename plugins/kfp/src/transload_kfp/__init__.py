@@ -20,7 +20,7 @@ __version__: Final = "0.1.0"
 __getattr__, __dir__, __all__ = lazy_names(
     __name__,
     {
-        "component": "AppComponent pipeline_from_component pipeline_text",
+        "component": "AppComponent pipeline_text",
         "convert": "component_from_app",
         "launcher": "launcher_from_app",
         "search": "search_component search_pipeline",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeGuard
 
 import transload_kfp
@@ -34,11 +34,14 @@ def convert(source: Any, **host_options: Any) -> Any:
     """
     # by the package's own names, since launchers import this module
     if _is_search(source):
-        return _search_pipeline(source, host_options)
-    source, launches = _launched(source, host_options)
-    if launches:
-        return transload_kfp.launcher_from_app(source, **host_options)
-    return transload_kfp.component_from_app(source, **host_options)
+        if "tracker_base" not in host_options:
+            raise ConfigError(
+                "a search needs tracker_base, a folder for its state and for what its trials "
+                "report: give tracker_base='s3://…' or a folder that all tasks see"
+            )
+        return transload_kfp.search_pipeline(source, **host_options)
+    source, make = _maker(source, host_options)
+    return make(source, **host_options)
 
 
 def show(source: Any, **host_options: Any) -> str:
@@ -47,12 +50,11 @@ def show(source: Any, **host_options: Any) -> str:
     Arguments and errors as of `convert`.
     """
     if _is_search(source):
-        return transload_kfp.pipeline_text(_search_pipeline(source, host_options))
-    source, launches = _launched(source, host_options)
-    if launches:
+        return transload_kfp.pipeline_text(convert(source, **host_options))
+    source, make = _maker(source, host_options)
+    if make is transload_kfp.launcher_from_app:
         host_options.setdefault("image", "launcher")  # which is not of what it submits
-        return transload_kfp.launcher_from_app(source, **host_options).dry_run()
-    return transload_kfp.component_from_app(source, **host_options).dry_run()
+    return make(source, **host_options).dry_run()
 
 
 def adapter() -> Adapter:
@@ -65,24 +67,16 @@ def _is_search(source: object) -> TypeGuard[Search]:
     return type(source).__module__.startswith("transload_search.")
 
 
-def _search_pipeline(search: Search, host_options: Mapping[str, Any]) -> Any:
-    if "tracker_base" not in host_options:
-        raise ConfigError(
-            "a search needs tracker_base, a folder for its state and for what its trials report: "
-            "give tracker_base='s3://…' or a folder that all tasks see"
-        )
-    return transload_kfp.search_pipeline(search, **host_options)
-
-
-def _launched(source: Any, host_options: dict[str, Any]) -> tuple[Any, bool]:
-    """Return the source with its ``launch``, and whether a launcher is asked for."""
+def _maker(
+    source: Any, host_options: dict[str, Any]
+) -> tuple[Any, Callable[..., transload_kfp.AppComponent]]:
+    """Return the source with its ``launch``, and what makes a component of it."""
     launch = host_options.pop("launch", None)
     if launch is not None:
         source = Launch.of(source, **launch)
-    if host_options.pop("launcher", None):
-        return source, True
-    if "scheduler" in host_options or "cfg" in host_options:
-        return source, True
-    if not isinstance(source, Launch):
-        return source, False
-    return source, bool(submit_fields(source))
+    launches = host_options.pop("launcher", False) or not host_options.keys().isdisjoint(
+        ("scheduler", "cfg")
+    )
+    if launches or (isinstance(source, Launch) and submit_fields(source)):
+        return source, transload_kfp.launcher_from_app
+    return source, transload_kfp.component_from_app

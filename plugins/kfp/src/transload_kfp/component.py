@@ -23,17 +23,17 @@ from kfp.dsl.pipeline_context import Pipeline
 
 from transload.errors import SpecError
 from transload.specs import masked_args, masked_env
-from transload_kfp.launch_spec import KEY
 from transload_kfp.loops import is_equal_in_a_loop
 from transload_kfp.names import component_name
-from transload_kfp.ports import KFP_TYPES, read_as_placeholder
+from transload_kfp.ports import IDENTITY, KEY, KFP_TYPES, InputPort, OutputPort, read_as_placeholder
 from transload_kfp.step import EACH_TASK, NODE, NODE_FIELD
 
-PLACEHOLDERS: Final = {
-    "transload_job_id": dsl.PIPELINE_JOB_ID_PLACEHOLDER,
-    "transload_job_name": dsl.PIPELINE_JOB_NAME_PLACEHOLDER,
-    "transload_task_name": dsl.PIPELINE_TASK_NAME_PLACEHOLDER,
-}
+_KNOWN: Final = (
+    dsl.PIPELINE_JOB_ID_PLACEHOLDER,
+    dsl.PIPELINE_JOB_NAME_PLACEHOLDER,
+    dsl.PIPELINE_TASK_NAME_PLACEHOLDER,
+)
+PLACEHOLDERS: Final = dict(zip(IDENTITY, _KNOWN, strict=True))
 """What a backend replaces by the value of an input, only where it is the whole of the input."""
 
 
@@ -44,33 +44,49 @@ class AppComponent(BaseComponent):
     that it returns set all else: ``task.set_retry(3)``, ``kubernetes.add_toleration(task, …)``.
 
     Args:
-        content: the component as component YAML has it.
-        ports: name of the input of each argument.
-        identity: inputs that take what KFP knows of the task.
+        title: its name, in any letters.
+        container: image, command, args and env, as component YAML has them.
+        inputs: what goes in.
+        outputs: what comes out.
+        identity: further inputs, which take what KFP knows of the task.
         prepare: called with each task.
         constants: value of each input, unless the call gives another.
         show: returns what `dry_run` does, from the arguments. None means the component as YAML.
+        description: what it is.
     """
 
     def __init__(
         self,
-        content: Mapping[str, Any],
-        ports: Mapping[str, str],
+        title: str,
+        container: Mapping[str, Any],
+        inputs: Sequence[InputPort],
+        outputs: Sequence[OutputPort],
+        *,
         identity: Sequence[str],
         prepare: Callable[[dsl.PipelineTask], object],
         constants: Mapping[str, Any] | None = None,
         show: Callable[[Mapping[str, Any]], str] | None = None,
+        description: str = "",
     ) -> None:
+        known = "what Kubeflow Pipelines calls this task"
+        own = [InputPort(source=name, name=name, help=known) for name in identity]
+        content = {
+            "name": component_name(title),
+            "description": description,
+            "inputs": [port.to_dict() for port in (*inputs, *own)],
+            "outputs": [port.to_dict() for port in outputs],
+            "implementation": {"container": container},
+        }
+        self._content = {key: value for key, value in content.items() if value}
         # to write and read it as YAML takes four times as long as all the rest
-        read: Any = SimpleNamespace(to_dict=lambda: content)
+        read: Any = SimpleNamespace(to_dict=lambda: self._content)
         super().__init__(component_spec=structures.ComponentSpec.from_v1_component_spec(read))
-        self.ports = dict(ports)
+        self.ports = {port.source: port.name for port in inputs}
         self.identity = list(identity)
         self.constants = dict(constants or {})
-        self._content = content
         self._prepare = prepare
         self._show = show
-        program = json.dumps(content["implementation"], sort_keys=True)
+        program = json.dumps(container, sort_keys=True)
         self._digest = hashlib.sha256(program.encode()).hexdigest()[:16]
 
     def __call__(self, *args: Any, **arguments: Any) -> dsl.PipelineTask:
@@ -139,21 +155,21 @@ class AppComponent(BaseComponent):
 
     @cached_property
     def _alone(self) -> Any:
-        """The component as a pipeline, which fills in what only a run knows of itself.
+        """The component as a pipeline of one task.
 
-        KFP takes a pipeline for the component in it if both have one name.
+        That fills in what only a run knows of itself, and has the settings of the job.
         """
-        return pipeline_from_component(self, f"run-{self.name}")
+        return _pipeline_of(self)
 
     @property
     def pipeline_spec(self) -> Any:
-        """The component as a compiler writes it. Whoever loads it need not know of identity."""
-        return self._alone.pipeline_spec if self.identity else super().pipeline_spec
+        """The component as a compiler writes it, with all that its task is given."""
+        return self._alone.pipeline_spec
 
     @property
     def platform_spec(self) -> Any:
         """What a compiler writes of the pod."""
-        return self._alone.platform_spec if self.identity else super().platform_spec
+        return self._alone.platform_spec
 
     def execute(self, **kwargs: Any) -> Any:
         """Refuse, since a job runs as a container.
@@ -206,13 +222,8 @@ _TYPES: Final = {name: kind for kind, name in KFP_TYPES.items()}
 _BY_NAME: Final = inspect.Parameter.POSITIONAL_OR_KEYWORD
 
 
-def pipeline_from_component(component: AppComponent, name: str | None = None) -> Any:
-    """Return a pipeline that runs one component, with the component's inputs and outputs.
-
-    Args:
-        component: what to run.
-        name: name of the pipeline, by default the component's.
-    """
+def _pipeline_of(component: AppComponent) -> Any:
+    """Return a pipeline that runs one component, with the component's inputs and outputs."""
     parameters = []
     for each, spec in (component.component_spec.inputs or {}).items():
         if each in component.identity:
@@ -241,7 +252,8 @@ def pipeline_from_component(component: AppComponent, name: str | None = None) ->
     run.__annotations__ = {each.name: each.annotation for each in parameters}
     if outputs:
         run.__annotations__["return"] = made
-    return dsl.pipeline(run, name=component_name(name or component.name))
+    # KFP takes a pipeline for the component in it if both have one name
+    return dsl.pipeline(run, name=component_name(f"run-{component.name}"))
 
 
 def _annotation(kind: str, artifact: Any = None) -> Any:

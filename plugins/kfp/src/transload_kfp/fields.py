@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-import copy
 import json
 import re
+from dataclasses import dataclass, replace
+from operator import attrgetter
 from typing import Any, Final
 
 from transload.errors import SpecError
 from transload.specs import AppDef, Role
-from transload_kfp.ports import input_type
+from transload.specs.values import read
+from transload_kfp.ports import KFP_TYPES, InputPort, default_text, input_type, need_input_type
 
 _PATH: Final = re.compile(
     r"(?:roles\[(?P<role>[^\]]+)\]\.)?(?:(?P<field>num_replicas|min_replicas|image|entrypoint|max_retries"
@@ -20,47 +22,159 @@ _TYPES: Final = {
     "num_replicas": int,
     "min_replicas": int,
     "max_retries": int,
-    "cpu": float,
-    "gpu": int,
-    "memMB": int,
+    "resource.cpu": float,
+    "resource.gpu": int,
+    "resource.memMB": int,
 }
 
 
-def place_and_type(given: Any) -> tuple[str | None, Any]:
-    """Return the path and the type of an input, of which a user gives either, both or none."""
-    if isinstance(given, tuple):
-        path, kind = given
-        return path, kind
-    if isinstance(given, str) and input_type(given) is None:
-        return given, None
-    return None, given
+@dataclass
+class Field:
+    """A field of a role.
+
+    Args:
+        role: the role.
+        name: the field, or ``args`` or ``env``.
+        key: the index of an argument, or the name of a variable.
+        before: what stands before the value of an argument in the same text.
+    """
+
+    role: Role
+    name: str
+    key: Any = None
+    before: str = ""
+
+    @property
+    def place(self) -> tuple[str, str, Any]:
+        """What is equal for two paths to one field."""
+        return self.role.name, self.name, self.key
+
+    @property
+    def type(self) -> type:
+        """The type of its value."""
+        return _TYPES.get(self.name, str)
+
+    def value(self) -> Any:
+        """Return its value."""
+        if self.name == "args":
+            return self.role.args[self.key].removeprefix(self.before)
+        if self.name == "env":
+            return self.role.env[self.key]
+        return attrgetter(self.name)(self.role)
+
+    def set(self, value: Any, path: str) -> None:
+        """Set its value.
+
+        Args:
+            value: what it becomes. In a text of the program, other values are written as JSON.
+            path: its path, for the message.
+
+        Raises:
+            SpecError: if it is of another type.
+        """
+        if self.key is not None:
+            text = value if isinstance(value, str) else json.dumps(value)
+            self._set_text(text)
+            return
+        value = read(value, self.type, repr(path), typed=isinstance(value, str))
+        if self.name.startswith("resource."):
+            field = self.name.removeprefix("resource.")
+            self.role.resource = replace(self.role.resource, **{field: value})
+        else:
+            setattr(self.role, self.name, value)
+
+    def _set_text(self, text: str) -> None:
+        if self.name == "env":
+            self.role.env = {**self.role.env, self.key: text}
+        else:
+            args = list(self.role.args)
+            args[self.key] = self.before + text
+            self.role.args = args
 
 
-def in_command(path: str) -> bool:
-    """Tell whether a path leads to an argument or a variable of the program."""
-    match = _PATH.match(path)
-    return match is not None and match["where"] is not None
-
-
-def field_type(path: str) -> type:
-    """Return the type of the value that a path takes.
+def field_of(app: AppDef, path: str) -> Field:
+    """Return the field at a path of an app definition.
 
     Raises:
-        SpecError: for a path that no input can set.
+        SpecError: if there is none that an input can set.
     """
-    match = None
-    if isinstance(path, str):
-        match = _PATH.match(path)
+    match = _PATH.match(path) if isinstance(path, str) else None
     if match is None:
         raise SpecError(
             f"{path!r}: must be [roles[NAME].] and args[2], args[--lr], env[NAME], num_replicas, "
-            "min_replicas, image, "
-            "entrypoint, max_retries, resource.cpu, resource.gpu or resource.memMB"
+            "min_replicas, image, entrypoint, max_retries, resource.cpu, resource.gpu or "
+            "resource.memMB"
         )
-    return _TYPES.get((match["field"] or "").rpartition(".")[2], str)
+    role = _role(app, match["role"], path)
+    key = match["key"]
+    if match["field"]:
+        return Field(role, match["field"])
+    if match["where"] == "env":
+        if key not in role.env:
+            raise SpecError(
+                f"{path!r}: there is no such variable; env has {', '.join(role.env) or 'none'}"
+            )
+        return Field(role, "env", key)
+    index, before = _place_of_arg(role.args, key)
+    if index >= len(role.args):
+        raise SpecError(f"{path!r}: there is no such argument; args are {role.args!r}")
+    return Field(role, "args", index, before)
 
 
-def option_path(app: AppDef, name: str) -> str:
+def field_input(app: AppDef, name: str, given: Any, port: str, like: Any = None) -> InputPort:
+    """Return an input that sets a field of an app definition. What stands there is its default.
+
+    Args:
+        app: the app definition.
+        name: the input, as the user calls it.
+        given: a path, a type, a pair of both, or None. Without a path, it is the program's option
+            of the input's name.
+        port: its name in KFP.
+        like: the type of the argument of a component function that has the input's name.
+
+    Raises:
+        SpecError: if there is no such field, or what stands there is of another type.
+    """
+    path, kind = None, given
+    if isinstance(given, tuple):
+        path, kind = given
+    elif isinstance(given, str) and input_type(given) is None:
+        path, kind = given, None
+    if path is None:
+        path = _option_path(app, name)
+        kind = kind or like
+    field = field_of(app, path)
+    kind = kind or field.type
+    made = InputPort(source=name, name=port, type=need_input_type(kind), path=path)
+    if kind not in KFP_TYPES:
+        return made
+    found = field.value()
+    if found is None:
+        return replace(made, optional=True)
+    default = default_text(_read_default(found, kind, path), path)
+    return replace(made, default=default, optional=True)
+
+
+def _read_default(found: Any, kind: type, path: str) -> Any:
+    """Return what stands in a field, read as another type.
+
+    Raises:
+        SpecError: if it is none of that type.
+    """
+    if kind is str:
+        return str(found)
+    if kind not in (list, dict):
+        return read(found, kind, path, typed=isinstance(found, str))
+    try:
+        value = json.loads(found)
+    except (ValueError, TypeError):
+        value = None
+    if not isinstance(value, kind):
+        raise SpecError(f"{path}={found!r}: must be a {kind.__name__}, as JSON")
+    return value
+
+
+def _option_path(app: AppDef, name: str) -> str:
     """Return the path of the value of the program's option ``--batch_size`` or ``--batch-size``.
 
     Raises:
@@ -69,7 +183,7 @@ def option_path(app: AppDef, name: str) -> str:
     for each in (name, name.replace("_", "-")):
         path = f"args[--{each}]"
         try:
-            field_at(app, path)
+            field_of(app, path)
         except SpecError:
             continue
         return path
@@ -78,56 +192,6 @@ def option_path(app: AppDef, name: str) -> str:
         f"the program has no argument --{name}; say which text it is, such as ('args[0]', float), "
         f"of {shown}"
     )
-
-
-def field_at(app: AppDef, path: str, *value: Any) -> Any:
-    """Return the value at a path of an app definition, after setting it if one is given.
-
-    Raises:
-        SpecError: if there is no such place.
-    """
-    kind = field_type(path)
-    match = _PATH.match(path)
-    assert match is not None
-    role = _role(app, match["role"], path)
-    if match["field"]:
-        return _field(role, match["field"], *(_converted(path, kind, each) for each in value))
-    text = None
-    if value:
-        text = value[0] if isinstance(value[0], str) else json.dumps(value[0])
-    if match["where"] == "env":
-        return _env(role, match["key"], path, text)
-    return _arg(role, match["key"], path, text)
-
-
-def _converted(path: str, kind: type, value: Any) -> Any:
-    """Return a value as its field has it.
-
-    Raises:
-        SpecError: if it is none of that kind.
-    """
-    if isinstance(value, kind):
-        return value
-    try:
-        made = kind(value)
-    except (TypeError, ValueError, OverflowError):
-        made = None
-    if made is None or (isinstance(value, float) and made != value):
-        raise SpecError(f"{path!r}: {value!r}: must be of type {kind.__name__}")
-    return made
-
-
-def _field(role: Role, name: str, *value: Any) -> Any:
-    """Return a field of a role or of its resource, and set it if a value is given."""
-    owner: Any = role
-    if name.startswith("resource."):
-        role.resource = copy.copy(role.resource)
-        owner = role.resource
-        name = name.removeprefix("resource.")
-    before = getattr(owner, name)
-    if value:
-        setattr(owner, name, value[0])
-    return before
 
 
 def _role(app: AppDef, name: str | None, path: str) -> Role:
@@ -139,31 +203,6 @@ def _role(app: AppDef, name: str | None, path: str) -> Role:
     raise SpecError(
         f"{path!r}: say which role: roles[NAME].…, of {', '.join(role.name for role in app.roles)}"
     )
-
-
-def _env(role: Role, key: str, path: str, text: str | None) -> str:
-    """Return the value of a variable, and replace it if a text is given."""
-    if key not in role.env:
-        raise SpecError(
-            f"{path!r}: there is no such variable; env has {', '.join(role.env) or 'none'}"
-        )
-    before = role.env[key]
-    if text is not None:
-        role.env = {**role.env, key: text}
-    return before
-
-
-def _arg(role: Role, key: str, path: str, text: str | None) -> str:
-    """Return an argument, by number or by its option, and replace it if a text is given."""
-    args = list(role.args)
-    at, prefix = _place_of_arg(args, key)
-    if at >= len(args):
-        raise SpecError(f"{path!r}: there is no such argument; args are {role.args!r}")
-    before = args[at][len(prefix) :]
-    if text is not None:
-        args[at] = prefix + text
-        role.args = args
-    return before
 
 
 def _place_of_arg(args: list[str], key: str) -> tuple[int, str]:

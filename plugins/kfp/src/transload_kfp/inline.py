@@ -10,6 +10,7 @@ import base64
 import json
 import math
 import os
+import re
 import shutil
 import signal
 import stat
@@ -23,6 +24,9 @@ EXIT_NO_RESULT = 70
 TERMINATION_LOG = "/dev/termination-log"
 LARGEST = 16 << 20  # bytes of a file of results
 MAX_TEXT = 1024  # bytes of a key, of a result's name, of a text
+MARK = re.compile("\ue000late:([^\ue000\ue001]*)\ue001")  # stands for a value of the run
+TRACKER = ":results"
+FILES = ":files"  # the marks of the job's tracker base, and of its folder for files
 
 
 def say(text: str) -> None:
@@ -75,9 +79,9 @@ def cause(path: str) -> str:
         return ""
 
 
-def text_of(pieces: list[Any], values: list[str]) -> str:
-    """Return a text with the values of its inputs. A number among the pieces says which."""
-    return "".join(piece if isinstance(piece, str) else values[piece] for piece in pieces)
+def fill(text: str, values: dict[str, str]) -> str:
+    """Return a text with the values of the run at its marks."""
+    return MARK.sub(lambda mark: values[mark[1]], text)
 
 
 def run(argv: list[str], environment: dict[str, str]) -> int:
@@ -171,10 +175,14 @@ def parse(data: bytes) -> dict[str, Any]:
 def pick(found: dict[str, dict[str, Any]], name: str, key: str | None) -> Any:
     """Return the value of one declared result.
 
+    The key may be left out if ``final``, or only one key, has the name.
+
     Raises:
         LookupError: if it was not reported, or under several keys. The message says what there is.
     """
     keys = [each for each in found if name in found[each] and key in (None, each)]
+    if "final" in keys:
+        keys = ["final"]
     if len(keys) == 1:
         return found[keys[0]][name]
     if keys:
@@ -193,22 +201,21 @@ def plain(text: str) -> str:
     return text.encode("utf-8", "backslashreplace").decode("utf-8").replace("\0", "\\x00")
 
 
-def output_text(value: Any, kind: str, name: str) -> str:
-    """Return a value as the file of an output parameter has it.
+def typed(value: Any, kind: str, name: str) -> Any:
+    """Return a result as its output has it.
 
     Raises:
         LookupError: for a value that is not of the declared type.
     """
-    if kind == "String" and isinstance(value, str):
-        return plain(value)
     if kind == "String":
-        return json.dumps(value)
-    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
-    if not is_number or (kind == "Integer" and value % 1 != 0):
-        raise LookupError(f"result {name!r} is {value!r}, declared as {kind}")
-    if kind == "Integer":
-        value = int(value)
-    return json.dumps(value)
+        return value if isinstance(value, str) else json.dumps(value)
+    wrong = f"result {name!r} is {value!r}, declared as {kind}"
+    if isinstance(value, str) or (kind == "Integer" and value % 1 != 0):  # infinities too
+        raise LookupError(wrong)
+    try:
+        return int(value) if kind == "Integer" else float(value)
+    except OverflowError:
+        raise LookupError(wrong) from None
 
 
 def metrics_of(found: dict[str, dict[str, Any]]) -> dict[str, Any]:
@@ -278,16 +285,16 @@ def metadata_of(kind: str, path: str) -> dict[str, Any]:
         raise LookupError(f"file {os.path.basename(path)!r} is no {kind}: {error}") from error
 
 
-def hand_over(folder: str, name: str, kind: str, path: str) -> dict[str, Any]:
+def hand_over(folder: str, name: str, kind: str, path: str, made: list[str]) -> dict[str, Any]:
     """Move a file or folder of the job to an artifact's place, and return its metadata.
 
     Raises:
-        LookupError: if it is not there, or of another form. The message says what there is.
+        LookupError: if it is not there, or of another form. The message says what the job made.
     """
     source = os.path.join(folder, *name.split("/"))
     if not os.path.exists(source):
-        there = ", ".join(sorted(os.listdir(folder))) or "nothing"
-        raise LookupError(f"file {name!r} is not in TRANSLOAD_OUTPUT_DIR; there is: {there}")
+        there = ", ".join(made) or "nothing"
+        raise LookupError(f"file {name!r} is not in TRANSLOAD_OUTPUT_DIR; the job made: {there}")
     if not os.path.isfile(source) and not os.path.isdir(source):
         raise LookupError(f"file {name!r} is no regular file and no folder")
     metadata = metadata_of(kind, source)
@@ -304,68 +311,70 @@ def write(path: str, text: str) -> None:
         file.write(text)
 
 
-def artifacts_of(request: dict[str, Any], metadata: dict[str, Any]) -> dict[str, Any]:
-    """Return what KFP is told of the artifacts that were made, from the metadata of each.
+def report(
+    request: dict[str, Any], values: dict[str, Any], metadata: dict[str, dict[str, Any]]
+) -> None:
+    """Hand the outputs of a task to KFP, which are its values, and the metadata of its artifacts.
 
-    A backend lists outputs of its own too, such as the logs that it publishes. They are not ours.
+    Each value has a file, since the one file of all outputs cannot have NaN or an infinity. A
+    backend lists artifacts of its own too, such as the logs that it publishes. They are not ours.
     """
+    for name, value in values.items():
+        text = plain(value) if isinstance(value, str) else json.dumps(value)
+        write(request["outputs"]["parameters"][name]["outputFile"], text)
     listed = request["outputs"].get("artifacts", {})
     artifacts = {}
     for name in metadata:
         if name in listed:
             artifact = dict(listed[name]["artifacts"][0], metadata=metadata[name])
             artifacts[name] = {"artifacts": [artifact]}
-    return artifacts
+    write(request["outputs"]["outputFile"], json.dumps({"artifacts": artifacts}))
 
 
-def report(request: dict[str, Any], outputs: dict[str, Any]) -> None:
-    """Write the file in which KFP finds the values and artifacts of a task."""
-    write(request["outputs"]["outputFile"], json.dumps(outputs))
-
-
-def collect(
-    spec: dict[str, Any], request: dict[str, Any], results: str, files: str, paths: list[str]
-) -> None:
-    """Write the outputs that were declared, and tell KFP of the artifacts.
+def collect(spec: dict[str, Any], request: dict[str, Any], paths: dict[str, str]) -> None:
+    """Hand the results and files that were declared to KFP.
 
     Raises:
         LookupError: for one that the job did not make.
     """
-    found = read_results(results)
-    for path, (name, key, kind) in zip(paths, spec["outputs"]):  # noqa: B905 - as above
-        write(path, output_text(pick(found, name, key), kind, name))
+    found = read_results(paths["results"])
+    values = {
+        port: typed(pick(found, name, key), kind, name) for name, port, kind, key in spec["results"]
+    }
     metadata = {"results": {}, "metrics": metrics_of(found)}
-    for path, (name, port, kind) in zip(paths[len(spec["outputs"]) :], spec["files"]):  # noqa: B905 - as above
-        metadata[port] = hand_over(files, name, kind, path)
-    report(request, {"artifacts": artifacts_of(request, metadata)})
+    for name, port, kind in spec["files"]:
+        made = sorted(os.listdir(paths["files"]))
+        metadata[port] = hand_over(paths["files"], name, kind, paths[port], made)
+    report(request, values, metadata)
 
 
 def main(words: list[str]) -> int:
     """Run the program of an encoded spec, and collect its results.
 
-    The words are the spec, KFP's executor input, the folders of results and files, a path per
-    output, and the inputs.
+    The words are the spec, KFP's executor input, a path for each artifact, and a text for each
+    value of the run.
     """
     spec = json.loads(base64.b64decode(words[0]).decode("utf-8"))
     request = json.loads(words[1])
-    results = words[2]
-    files = words[3]
-    end = 4 + len(spec["outputs"]) + len(spec["files"])
-    values = [*words[end:], results, files]
-    empty(results)
-    empty(files)
-    environment = dict(os.environ, TRANSLOAD_TRACKER_BASE=results, TRANSLOAD_OUTPUT_DIR=files)
-    environment.update((name, text_of(pieces, values)) for name, pieces in spec["env"].items())
+    paths = dict(zip(spec["artifacts"], words[2:]))  # noqa: B905 - Python 3.10 and later only
+    values = dict(zip(spec["values"], words[2 + len(paths) :]))  # noqa: B905 - likewise
+    values.update({TRACKER: paths["results"], FILES: paths["files"]})
+    empty(paths["results"])
+    empty(paths["files"])
+    environment = dict(
+        os.environ, TRANSLOAD_TRACKER_BASE=paths["results"], TRANSLOAD_OUTPUT_DIR=paths["files"]
+    )
+    environment.update((name, fill(text, values)) for name, text in spec["env"].items())
     with tempfile.TemporaryDirectory() as folder:
         broken = os.path.join(folder, "error.json")
         environment.update(TRANSLOAD_ERROR_FILE=broken, TORCHELASTIC_ERROR_FILE=broken)
-        code = run([text_of(pieces, values) for pieces in spec["argv"]], environment)
+        code = run([fill(text, values) for text in spec["argv"]], environment)
         why = cause(broken)
     if code:
         last_word(f"the job failed: exit code {code}{why}")
         return code
     try:
-        collect(spec, request, results, files, words[4:end])
+        collect(spec, request, paths)
     except (LookupError, ValueError, TypeError, OSError) as error:
         why = str(error)
         if isinstance(error, LookupError):

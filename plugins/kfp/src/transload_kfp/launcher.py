@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Literal, Unpack, get_args, get_origin
 
 from transload.components import Component, Parameter, as_component
-from transload.errors import ConfigError, SpecError
+from transload.errors import ConfigError, PluginError, SpecError
 from transload.pipelines import (
     SETTINGS,
     ExecutionSettings,
@@ -18,37 +18,37 @@ from transload.pipelines import (
     OverrideOptions,
     read_settings,
 )
-from transload.specs import AppDef, CfgVal, Environment, Workspace, nearest
+from transload.plugins import get_plugins
+from transload.runner import Cluster
+from transload.specs import CfgVal, Environment, InvalidRunConfigException, Workspace, nearest
 from transload.specs.checks import check_given, shorten
-from transload_kfp.fields import field_at, field_type, option_path, place_and_type
-from transload_kfp.launch_spec import (
-    IDENTITY,
-    KEY,
-    OPTIONS,
-    PARENT,
-    LaunchSpec,
-    check_run_options,
-    cluster_of,
-)
-from transload_kfp.names import component_name, port_names
-from transload_kfp.plan import Inputs, found_here, with_arguments
+from transload_kfp.convert import found_here, with_arguments
+from transload_kfp.fields import field_input, field_of
+from transload_kfp.launch_spec import LaunchSpec
+from transload_kfp.names import port_names
 from transload_kfp.pod import use_secrets
 from transload_kfp.ports import (
+    FILES,
+    HANDLE,
+    IDENTITY,
+    KEY,
     KFP_TYPES,
-    OUTPUTS,
+    METRICS,
+    PARENT,
+    PATH,
+    RESULTS,
     InputPort,
+    Inputs,
     Results,
     can_be_default,
     default_text,
-    input_type,
+    need_input_type,
     output_ports,
 )
 
 if TYPE_CHECKING:
-    from transload.runner import Cluster
     from transload_kfp.component import AppComponent
 
-HANDLE: Final = "handle"
 PUBLIC: Final = "python:3.11-slim"
 """An image with Python, for tasks that install all they need."""
 
@@ -63,6 +63,18 @@ class LauncherSettings(ExecutionSettings, total=False):
     environment: Environment | str | None
     overrides: OverrideOptions | None
     inherit_env: bool
+
+
+OPTIONS: Final = [each for each in ExecutionSettings.__annotations__ if each != "resubmit_on"]
+"""What a user may say of how a job is run."""
+_LAUNCH: Final = ("cfg", "tracker_base", "workspace", "pass_env", "environment", "overrides")
+_OWN_INPUTS: Final = (
+    InputPort(source="key", name=KEY, default="", optional=True),
+    InputPort(source=PARENT, name=PARENT, default="", optional=True),
+)
+_OWN_OUTPUTS: Final = (HANDLE, RESULTS, METRICS)
+_WHERE_THE_LAUNCHER_IS: Final = (None, "local", "local_cwd")
+"""Schedulers whose jobs see the launcher's files. For None its image decides."""
 
 
 def launcher_from_app(
@@ -116,24 +128,57 @@ def launcher_from_app(
         SpecError: for a wrong source, argument or input.
         ConfigError: for a wrong option or setting.
     """
-    title, spec, secrets = _planned(
-        source,
-        command=command,
-        scheduler=scheduler,
-        cluster=cluster,
-        component_args=component_args,
-        inputs=inputs,
-        results=results,
-        **settings,
+    options: dict[str, Any] = dict(settings)
+    inherit_env = options.pop("inherit_env", False)
+    launched: dict[str, Any] = {each: options.pop(each) for each in _LAUNCH if each in options}
+    refuse_unknown(options, (*_LAUNCH, "inherit_env", "component_args"))
+    where, secrets = cluster_of(cluster)
+    kind = scheduler
+    if where is not None:
+        if scheduler not in (None, where["name"]):
+            raise ConfigError(
+                f"scheduler={scheduler!r}, cluster={where['name']!r}: give one of them"
+            )
+        scheduler = where["name"]
+        kind = str(where["kind"])
+    launched["scheduler"] = scheduler
+    check_given(name=name, **launched)
+    if command is not None:
+        source = Launch(command=command, app=source)
+    launch = Launch.of(source, **{key: value for key, value in launched.items() if value})
+    launch = with_arguments(launch, component_args)
+    read_settings(launch.overrides)  # a component is built when the pipeline runs: too late
+    check_run_options(launch.cfg, kind)
+    if launch.component is None:
+        # the JSON of a command does not tell its name
+        launch = replace(launch, app=launch.build(), command=None, overrides={})
+        ports = _field_inputs(launch, inputs)
+        if kind not in _WHERE_THE_LAUNCHER_IS:
+            _refuse_unseen_artifacts(ports, scheduler)
+    else:
+        ports = _argument_inputs(launch, inputs)
+    spec = LaunchSpec(
+        launch=launch.to_dict(),
+        options=options,
+        inputs=ports,
+        outputs=output_ports(results, [RESULTS, METRICS, FILES, HANDLE]),
+        cluster=where,
+        inherit_env=inherit_env,
     )
-    check_given(name=name)
-    where = launcher_image(image, packages)
+    container = program("launch", spec.encode(), launcher_image(image, packages), packages)
+    container["args"] += [port.placeholder for port in spec.artifacts]
+    container["args"] += [port.placeholder for port in ports if port.is_artifact]
     from transload_kfp.component import AppComponent
 
-    names = {"key": KEY, **{port.source: port.name for port in spec.inputs}}
-    content = _content(spec, name or title, program("launch", spec.encode(), where, packages))
-    prepare = partial(use_secrets, secrets=secrets)
-    return AppComponent(content, names, IDENTITY, prepare, show=partial(_shown, spec))
+    return AppComponent(
+        name or launch.name,
+        container,
+        [*ports, *_OWN_INPUTS],
+        [*_OWN_OUTPUTS, *spec.outputs],
+        identity=(*IDENTITY, PATH),
+        prepare=partial(use_secrets, secrets=secrets),
+        show=partial(_shown, spec),
+    )
 
 
 def launcher_image(
@@ -180,79 +225,11 @@ def _is_among(need: str, packages: Sequence[str]) -> bool:
     return any(re.search(f"transload.*{need}", package, re.I) for package in packages)
 
 
-def _planned(
-    source: Any,
-    *,
-    command: Sequence[str] | None = None,
-    scheduler: str | None = None,
-    cluster: Cluster | Mapping[str, Any] | None = None,
-    component_args: Mapping[str, Any] | None = None,
-    inputs: Inputs | None = None,
-    results: Results | None = None,
-    **settings: Unpack[LauncherSettings],
-) -> tuple[str, LaunchSpec, dict[str, str]]:
-    """Return the job's name, what the component carries, and the secrets of its tasks."""
-    options: dict[str, Any] = dict(settings)
-    inherit_env = options.pop("inherit_env", False)
-    launched: dict[str, Any] = {name: options.pop(name) for name in _LAUNCH if name in options}
-    refuse_unknown(options, (*_LAUNCH, "inherit_env", "component_args"))
-    where_to, secrets = cluster_of(cluster)
-    if where_to is not None:
-        if scheduler not in (None, where_to["name"]):
-            raise ConfigError(
-                f"scheduler={scheduler!r}, cluster={where_to['name']!r}: give one of them"
-            )
-        scheduler = where_to["name"]
-    launched["scheduler"] = scheduler
-    check_given(**launched)
-    if command is not None:
-        source = Launch(command=command, app=source)
-    launch = Launch.of(source, **{key: value for key, value in launched.items() if value})
-    launch = with_arguments(launch, component_args)
-    read_settings(launch.overrides)  # a component is built when the pipeline runs: too late
-    check_run_options(launch.cfg, _kind_of(launch.scheduler, where_to))
-    paths: dict[str, str] = {}
-    if launch.component is None:
-        # the JSON of a command does not tell its name
-        launch = replace(launch, app=launch.build(), command=None, overrides={})
-        ports, paths = _field_ports(launch.build(), inputs)
-        _refuse_unseen_artifacts(ports, scheduler, where_to)
-    else:
-        component = as_component(found_here(launch.component, launch.folder))
-        ports = _argument_ports(component, launch.args, inputs)
-    spec = LaunchSpec(
-        launch=launch.to_dict(),
-        options=options,
-        inputs=ports,
-        paths=paths,
-        outputs=output_ports(results, [HANDLE]),
-        cluster=where_to,
-        inherit_env=inherit_env,
-    )
-    return launch.name, spec, secrets
-
-
-_WHERE_THE_LAUNCHER_IS: Final = (None, "local", "local_cwd")
-"""Schedulers whose jobs see the launcher's files. For None its image decides."""
-
-
-def _kind_of(scheduler: str | None, cluster: Mapping[str, Any] | None) -> str | None:
-    """Return the kind of the scheduler of a job, which may be that of a cluster defined here."""
-    return scheduler if cluster is None else str(cluster["kind"])
-
-
-def _refuse_unseen_artifacts(
-    ports: Sequence[InputPort], scheduler: str | None, cluster: Mapping[str, Any] | None
-) -> None:
+def _refuse_unseen_artifacts(ports: Sequence[InputPort], scheduler: str | None) -> None:
     """Refuse an artifact for a job that runs elsewhere, as its path is one of the launcher's pod.
 
-    Args:
-        ports: the inputs of a job that is no component function, which could read the artifact.
-        scheduler: where the job runs.
-        cluster: that scheduler, if it is defined here.
+    A component function could read it in the launcher. Any other job cannot.
     """
-    if _kind_of(scheduler, cluster) in _WHERE_THE_LAUNCHER_IS:
-        return
     for port in ports:
         if port.is_artifact:
             raise SpecError(
@@ -261,9 +238,6 @@ def _refuse_unseen_artifacts(
                 f"artifact's address (`-> str`, `return data.uri`), and give inputs="
                 f"{{{port.source!r}: str}}"
             )
-
-
-_LAUNCH: Final = ("cfg", "tracker_base", "workspace", "pass_env", "environment", "overrides")
 
 
 def refuse_unknown(given: Mapping[str, Any], others: Sequence[str]) -> None:
@@ -289,6 +263,64 @@ def refuse_unknown(given: Mapping[str, Any], others: Sequence[str]) -> None:
         raise ConfigError(f"unknown setting {name!r}: {nearest(meant, [*OPTIONS, *others])}")
 
 
+def cluster_of(
+    given: Cluster | Mapping[str, Any] | None,
+) -> tuple[dict[str, Any] | None, dict[str, str]]:
+    """Return a cluster as JSON values, and its Kubernetes secrets, which are variables of the task.
+
+    Returns:
+        The cluster, if one is given, and variable → ``k8s:SECRET/KEY``.
+
+    Raises:
+        ConfigError: for what is no cluster, or a secret that names no key.
+    """
+    if given is None:
+        return None, {}
+    found = given if isinstance(given, Cluster) else Cluster.from_dict(given)
+    sources = dict(found.secrets)
+    variables: dict[str, str] = {}
+    for setting, source in found.secrets.items():
+        kind, _, place = source.partition(":")
+        if kind != "k8s":
+            continue
+        if not place.partition("/")[2]:
+            raise ConfigError(
+                f"cluster {found.name!r}: secrets[{setting!r}]={source!r}: must be k8s:SECRET/KEY"
+            )
+        variable = f"TRANSLOAD_CLUSTER_{setting.upper()}"
+        sources[setting] = f"env:{variable}"
+        variables[variable] = source
+    return replace(found, secrets=sources).to_dict(), variables
+
+
+def check_run_options(cfg: Mapping[str, CfgVal], scheduler: str | None) -> None:
+    """Check run options by what their scheduler takes, where its plugin is installed here.
+
+    What else the launcher's image has, such as settings, is not known here.
+
+    Args:
+        cfg: the run options.
+        scheduler: its kind, or None if the launcher's image decides.
+
+    Raises:
+        ConfigError: for an unknown option, or a value of the wrong type.
+    """
+    plugins = get_plugins()
+    if not cfg or scheduler not in plugins.names("schedulers"):
+        return
+    try:
+        made = plugins.get("schedulers", scheduler)("kfp")
+    except PluginError:
+        return  # a broken plugin here says nothing about the launcher's image
+    try:
+        made.options.read(cfg)
+    except InvalidRunConfigException as exc:
+        if exc.cfg_key in cfg:  # one that is missing may be among the settings there
+            raise ConfigError(f"cfg: scheduler {scheduler!r}: {exc}") from exc
+    finally:
+        made.close()
+
+
 def _shown(spec: LaunchSpec, arguments: Mapping[str, Any]) -> str:
     """Return the request that a launcher would submit, and its inputs and outputs, without values."""
     from transload_kfp.task import step_of
@@ -299,82 +331,56 @@ def _shown(spec: LaunchSpec, arguments: Mapping[str, Any]) -> str:
     if missing:
         shown = f"the job is built when the pipeline runs: {', '.join(missing)} must be given"
     else:
-        shown = repr(step_of({"job_id": "dry-run"}, spec, values).plan())
+        shown = repr(step_of(spec, {"run": "dry-run"}, values).plan())
     # without values, which may be secret
     lines = [
         f"input {port.name}: {port.type}{' (required)' * (port.name in missing)}"
         for port in spec.inputs
     ]
-    lines += [f"output {port.name}: {port.type}" for port in spec.outputs]
-    return "\n".join([shown, *lines, f"output {HANDLE}: String"])
+    lines += [f"output {port.name}: {port.type}" for port in (*spec.outputs, HANDLE)]
+    return "\n".join([shown, *lines])
 
 
 # -- inputs
 
-_RESERVED: Final = (*IDENTITY, KEY, PARENT, *OUTPUTS, HANDLE)
+
+def _port_names(names: Iterable[str]) -> dict[str, str]:
+    """Return input → its name in KFP, which is none of the launcher's own inputs and outputs."""
+    own = [port.name for port in (*_OWN_INPUTS, *_OWN_OUTPUTS, FILES)]
+    return port_names([*IDENTITY, PATH, *own, *names])
 
 
-def _field_ports(app: AppDef, inputs: Inputs | None) -> tuple[list[InputPort], dict[str, str]]:
-    """Return the inputs that set fields of a job, and input → path of its field."""
+def _field_inputs(launch: Launch, inputs: Inputs | None) -> list[InputPort]:
+    """Return the inputs that set fields of a job."""
     if inputs is not None and not isinstance(inputs, Mapping):
         raise SpecError(
             f"inputs={inputs!r}: of an AppDef or a command they are a mapping: name → what it sets, "
             "such as {'rate': ('args[1]', float), 'n': 'num_replicas'}"
         )
-    names = port_names([*_RESERVED, *(inputs or {})])
-    paths: dict[str, str] = {}
+    app = launch.build()
+    names = _port_names(inputs or ())
+    places = []
     ports = []
     for each, given in (inputs or {}).items():
         try:
-            port, path = _field_port(app, each, names[each], given)
-        except (SpecError, ValueError) as exc:
+            port = field_input(app, each, given, names[each])
+        except SpecError as exc:
             raise SpecError(f"inputs[{each!r}]: {exc}") from exc
-        if path in paths.values():
-            raise SpecError(f"inputs[{each!r}]={path!r}: another input sets it already")
+        place = field_of(app, port.path).place
+        if place in places:
+            raise SpecError(f"inputs[{each!r}]={port.path!r}: another input sets it already")
+        places.append(place)
         ports.append(port)
-        paths[port.name] = path
-    return ports, paths
+    return ports
 
 
-def _field_port(app: AppDef, name: str, port: str, given: Any) -> tuple[InputPort, str]:
-    """Return an input that sets a field of a job, and the path of that field.
-
-    Args:
-        app: the app definition.
-        name: the input, as the user calls it.
-        port: its name in KFP.
-        given: a path, a type, or a pair of both.
-    """
-    path, kind = place_and_type(given)
-    path = path or option_path(app, name)
-    kind = kind or field_type(path)
-    before = field_at(app, path)
-    called = _type(kind)
-    has_default = kind in KFP_TYPES
-    default = None
-    if has_default and before is not None:
-        default = default_text(kind(before), "default")
-    return InputPort(name, port, called, default=default, optional=has_default), path
-
-
-def _type(kind: Any, where: str = "") -> str:
-    found = input_type(kind)
-    if found is None:
-        raise SpecError(
-            f"{where}{kind!r}: must be str, int, float, bool, list, dict, or a class of artifacts "
-            "of kfp.dsl"
-        )
-    return found
-
-
-def _argument_ports(found: Component, given: Any, inputs: Inputs | None) -> list[InputPort]:
+def _argument_inputs(launch: Launch, inputs: Inputs | None) -> list[InputPort]:
     """Return the inputs that are arguments of a component function.
 
-    Args:
-        found: the component.
-        given: the arguments that are fixed now.
-        inputs: the arguments that become inputs, or None for all others.
+    Those that are fixed now are none. Without a word about inputs, all others are.
     """
+    found = as_component(found_here(launch.component, launch.folder))
+    given = launch.args
     if not isinstance(given, Mapping):
         raise SpecError(f"args={given!r}: must be a mapping, name → value")
     known = {item.name: item for item in found.parameters}
@@ -385,13 +391,13 @@ def _argument_ports(found: Component, given: Any, inputs: Inputs | None) -> list
         wanted = list(inputs)
     _check_arguments(found, given, wanted)
     types = inputs if isinstance(inputs, Mapping) else {}
-    names = port_names([*_RESERVED, *wanted])
-    ports = [
-        _argument_port(known[each], types.get(each), names[each])
-        for each in wanted
-        if each != PARENT
-    ]
-    return [replace(port, help=found.helps.get(port.source, "")) for port in ports]
+    names = _port_names(wanted)
+    ports = []
+    for each in wanted:
+        if each != PARENT:
+            port = _argument_input(known[each], types.get(each), names[each])
+            ports.append(replace(port, help=found.helps.get(each, "")))
+    return ports
 
 
 def _check_arguments(found: Component, given: Mapping[str, Any], wanted: Sequence[str]) -> None:
@@ -418,7 +424,7 @@ def _check_arguments(found: Component, given: Mapping[str, Any], wanted: Sequenc
         )
 
 
-def _argument_port(item: Parameter, asked: Any, port: str) -> InputPort:
+def _argument_input(item: Parameter, asked: Any, port: str) -> InputPort:
     """Return the input that gives an argument.
 
     Args:
@@ -427,18 +433,21 @@ def _argument_port(item: Parameter, asked: Any, port: str) -> InputPort:
         port: the name of the input in KFP.
     """
     kind = list if item.kind == "varargs" else asked or _kind(item.annotation)
-    called = _type(kind, f"inputs[{item.name!r}]=")
+    try:
+        made = InputPort(source=item.name, name=port, type=need_input_type(kind))
+    except SpecError as exc:
+        raise SpecError(f"inputs[{item.name!r}]={exc}") from exc
     if kind not in KFP_TYPES:
         if _kind(item.annotation) is not str:
             raise SpecError(
                 f"inputs: argument {item.name!r} is {item.type_name}: must be a str, for a path"
             )
-        return InputPort(item.name, port, called)
+        return made
     default = None
     is_plain = kind in (str, int, float, bool) and type(item.default) is kind
     if is_plain and not item.required and can_be_default(item.default):
         default = default_text(item.default, f"default of {item.name}")
-    return InputPort(item.name, port, called, default=default, optional=not item.required)
+    return replace(made, default=default, optional=not item.required)
 
 
 def _kind(annotation: Any) -> type:
@@ -486,25 +495,3 @@ def program(task: str, text: str, image: str, packages: Sequence[str]) -> dict[s
         line = f'{install} {shlex.join(packages)} && exec {shlex.join(command)} "$@"'
         command = ["sh", "-c", line, "sh"]
     return {"image": image, "command": [*command, task, text, EXECUTOR], "args": ["{{$}}"]}
-
-
-def _content(spec: LaunchSpec, title: str, container: dict[str, Any]) -> dict[str, Any]:
-    """Return a launcher as component YAML has it."""
-    own = [InputPort(each, each) for each in IDENTITY]
-    own += [InputPort(each, each, default="", optional=True) for each in (KEY, PARENT)]
-    container["args"] += [made_path(name) for name in spec.made_artifacts]
-    container["args"] += [port.placeholder for port in spec.inputs if port.is_artifact]
-    outputs = [{"name": HANDLE, "type": "String", "description": "the job's handle"}]
-    outputs += [port.to_dict() for port in spec.outputs if not port.is_artifact]
-    outputs += [{"name": name, "type": kind} for name, kind in spec.made_artifacts.items()]
-    return {
-        "name": component_name(title),
-        "inputs": [port.to_dict() for port in (*spec.inputs, *own)],
-        "outputs": outputs,
-        "implementation": {"container": container},
-    }
-
-
-def made_path(name: str) -> str:
-    """Return what stands for the path of an artifact that comes out."""
-    return f"{{{{$.outputs.artifacts['{name}'].path}}}}"

@@ -8,11 +8,13 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import PurePosixPath
-from typing import Any, ClassVar, Final
+from typing import Any, Final
 
 from transload.errors import SpecError
 from transload_kfp.names import port_names
 
+Inputs = Mapping[str, Any] | Sequence[str]
+"""Input → path of a field of the job, type, or both."""
 Results = Mapping[str, Any] | Sequence[str]
 """Results, and files, that become outputs."""
 
@@ -36,7 +38,6 @@ ARTIFACTS: Final = (
 )
 """Names of the classes of ``kfp.dsl`` that stand for artifacts."""
 FINAL_STATUS: Final = "PipelineTaskFinalStatus"
-RESULT_TYPES: Final = {str: "String", int: "Integer", float: "Float"}
 
 TEMPLATE: Final = re.compile(
     r"\{\{\s*(\$|channel:|=|(?:workflow|inputs|outputs|pod|node|steps|tasks|item|retries|lastRetry)\b)"
@@ -47,120 +48,112 @@ STRUCT: Final = re.compile(r'\s*\{\s*"(Concat|IfPresent)"\s*:')
 _CHANNEL: Final = re.compile(r'\{\{channel:task=[\w\s-]*;name=[\w\s-]+;type=[\w\s{}":-]*;\}\}')
 
 
-_MARK: Final = re.compile("\ue000late:([^\ue000\ue001]*)\ue001")
-Piece = str | tuple[str]
-"""A literal piece of a text, or ``(name,)`` of a value that is known at run time."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Port:
+    """What inputs and outputs have in common.
 
-
-def mark(name: str) -> str:
-    """Return the text that stands for the value of ``name``."""
-    return f"\ue000late:{name}\ue001"
-
-
-def pieces(text: str) -> tuple[Piece, ...]:
-    """Split a text at its marks."""
-    found: list[Piece] = []
-    for index, each in enumerate(_MARK.split(text)):
-        is_name = index % 2 == 1  # texts and names take turns, and a text may be empty
-        if is_name:
-            found.append((each,))
-        elif each:
-            found.append(each)
-    return tuple(found)
-
-
-def has_mark(text: str) -> bool:
-    """Tell whether a text depends on a value that is known only when the pipeline runs."""
-    return _MARK.search(text) is not None
-
-
-@dataclass(frozen=True, slots=True)
-class _Port:
-    """The common part of inputs and outputs."""
+    Args:
+        source: the name that the user gives it.
+        name: its name in KFP.
+        type: KFP's word for its type.
+        help: what it is.
+    """
 
     source: str
     name: str
     type: str = "String"
-    side: ClassVar = "inputs"
-    ending: ClassVar = ""
+    help: str = ""
 
     @property
     def is_artifact(self) -> bool:
         """Whether it is an artifact, of which the program has a path."""
         return self.type in ARTIFACTS
 
-    @property
-    def placeholder(self) -> str:
-        """The text in a command for its value, its file, or an artifact's path."""
-        if self.is_artifact:
-            return f"{{{{$.{self.side}.artifacts['{self.name}'].path}}}}"
-        return f"{{{{$.{self.side}.parameters['{self.name}']{self.ending}}}}}"
+    def to_dict(self) -> dict[str, Any]:
+        """Return it as component YAML has it."""
+        made: dict[str, Any] = {"name": self.name, "type": self.type}
+        if self.help:
+            made["description"] = self.help
+        return made
 
 
-@dataclass(frozen=True, slots=True)
-class InputPort(_Port):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InputPort(Port):
     """An input of a component.
 
+    Its type may be ``PipelineTaskFinalStatus`` too, which the system fills in, for the task of an
+    exit handler.
+
     Args:
-        source: name of the component's argument, or the name that was asked for.
-        name: its name in KFP.
-        type: ``PipelineTaskFinalStatus`` is filled in by the system, for the task of an exit
-            handler.
+        path: the field of the job that it sets. Empty for an argument of a component function.
         default: default as text, or None for none.
         optional: may be left out.
-        help: what it is.
     """
 
+    path: str = ""
     default: str | None = None
     optional: bool = False
-    help: str = ""
+
+    @property
+    def placeholder(self) -> str:
+        """The text in a command for its value, or an artifact's path."""
+        if self.is_artifact:
+            return f"{{{{$.inputs.artifacts['{self.name}'].path}}}}"
+        return f"{{{{$.inputs.parameters['{self.name}']}}}}"
 
     def to_dict(self) -> dict[str, Any]:
         """Return it as component YAML has it."""
-        made: dict[str, Any] = {
-            "name": self.name,
-            "type": self.type,
-            "description": self.help or None,
-            "default": self.default,
-            "optional": self.optional or None,
-        }
-        return {key: value for key, value in made.items() if value is not None}
+        made = Port.to_dict(self)
+        if self.default is not None:
+            made["default"] = self.default
+        if self.optional:
+            made["optional"] = True
+        return made
 
 
-@dataclass(frozen=True, slots=True)
-class OutputPort(_Port):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OutputPort(Port):
     """An output, as a parameter for a reported result, or an artifact for a written file.
 
+    Its source is the name of the result, or the file's path below the job's folder for files. Its
+    type is ``String``, ``Integer``, ``Float``, or one of `ARTIFACTS`.
+
     Args:
-        source: name of the result, or for an artifact the file's path below the job's folder for
-            files.
-        name: its name in KFP.
-        type: ``String``, ``Integer``, ``Float``, or one of `ARTIFACTS`.
         key: key that the result is reported under, or None for the only one that has it.
     """
 
     key: str | None = None
-    side = "outputs"
-    ending = ".output_file"
 
-    def to_dict(self) -> dict[str, str]:
-        """Return it as component YAML has it."""
-        what = "file" if self.is_artifact else "result"
-        return {
-            "name": self.name,
-            "type": self.type,
-            "description": f"{what} {self.source!r} of the job",
-        }
+    @property
+    def placeholder(self) -> str:
+        """The text in a command for the path of an artifact."""
+        return f"{{{{$.outputs.artifacts['{self.name}'].path}}}}"
 
 
-OUTPUTS: Final = ("results", "metrics", "files")
-"""Outputs of every component that collects results.
+def own_output(name: str, kind: str, what: str) -> OutputPort:
+    """Return an output that no user declares."""
+    return OutputPort(source=name, name=name, type=kind, help=what)
 
-They are its tracker base, its numbers, and its folder for files.
+
+HANDLE: Final = own_output("handle", "String", "the job's handle")
+RESULTS: Final = own_output("results", "Artifact", "the job's tracker base, a folder")
+METRICS: Final = own_output("metrics", "Metrics", "the numbers among the job's results")
+FILES: Final = own_output("files", "Artifact", "the job's folder for files")
+
+IDENTITY: Final = ("transload_job_id", "transload_job_name", "transload_task_name")
+"""Inputs that take what Kubeflow Pipelines knows of the task.
+
+A backend resolves it only as a whole input.
+"""
+PATH: Final = "transload_path"
+KEY: Final = "transload_key"
+PARENT: Final = "parent_run_id"
+"""Further inputs of a launcher: what tells its call from others, the user's key, and the handle of
+the job that its own derives from.
 """
 
 
-def output_ports(results: Results | None, taken: Iterable[str] = ()) -> list[OutputPort]:
+def output_ports(results: Results | None, taken: Iterable[OutputPort] = ()) -> list[OutputPort]:
     """Return an output for each declared result, parameters first.
 
     Args:
@@ -168,7 +161,7 @@ def output_ports(results: Results | None, taken: Iterable[str] = ()) -> list[Out
             is the result ``accuracy`` of the key ``final``. With a class of ``kfp.dsl``
             (``Model``), or its name, it is the file of that path below ``TRANSLOAD_OUTPUT_DIR``.
             The output is called as the file is without its ending.
-        taken: names of other outputs.
+        taken: outputs that the component has besides.
 
     Raises:
         SpecError: for another type, or an empty name.
@@ -176,7 +169,7 @@ def output_ports(results: Results | None, taken: Iterable[str] = ()) -> list[Out
     if results is None:
         return []
     types = _typed_results(results)
-    reserved = [*OUTPUTS, *taken]
+    reserved = [port.name for port in taken]
     called: dict[str, str] = {}
     for name, kind in types.items():
         if name in reserved:
@@ -210,16 +203,23 @@ def _output(name: str, kind: Any, port: str) -> OutputPort:
         path = PurePosixPath(name)
         if path.is_absolute() or ".." in path.parts:
             raise SpecError(f"results[{name!r}]: must be a path below the job's folder for files")
-        return OutputPort(name, port, artifact)
-    if not isinstance(kind, type) or kind not in RESULT_TYPES:
+        what = f"file {name!r} of the job"
+        return OutputPort(source=name, name=port, type=artifact, help=what)
+    if kind not in (str, int, float):
         raise SpecError(
             f"results[{name!r}]={kind!r}: must be str, int, float, or a class of artifacts of "
             "kfp.dsl"
         )
     key, slash, result = name.rpartition("/")
     if not slash or not result:
-        result = name
-    return OutputPort(result, port, RESULT_TYPES[kind], key or None)
+        key, result = "", name
+    return OutputPort(
+        source=result,
+        name=port,
+        type=KFP_TYPES[kind],
+        key=key or None,
+        help=f"result {result!r} of the job",
+    )
 
 
 def artifact_type(kind: object) -> str | None:
@@ -244,6 +244,27 @@ def input_type(kind: object) -> str | None:
     return artifact_type(kind)
 
 
+def need_input_type(kind: object) -> str:
+    """Return KFP's word for an input of a type.
+
+    Raises:
+        SpecError: if it has none.
+    """
+    found = input_type(kind)
+    if found is None:
+        raise SpecError(
+            f"{kind!r}: must be str, int, float, bool, list, dict, or a class of artifacts of "
+            "kfp.dsl"
+        )
+    return found
+
+
+def placeholder_in(text: str) -> str | None:
+    """Return the part of a text that KFP would read as a placeholder, or None."""
+    match = TEMPLATE.search(text) or STRUCT.match(text)
+    return match.group() if match else None
+
+
 def read_as_placeholder(value: object) -> str | None:
     """Return the part of a constant that KFP would read as a placeholder, or None.
 
@@ -252,8 +273,7 @@ def read_as_placeholder(value: object) -> str | None:
             KFP finds them again.
     """
     if isinstance(value, str):
-        match = TEMPLATE.search(_CHANNEL.sub("\0", value)) or STRUCT.match(value)
-        return match.group() if match else None
+        return placeholder_in(_CHANNEL.sub("\0", value))
     parts: list[object] = []
     if isinstance(value, Mapping):
         first = next(iter(value), None)
@@ -287,20 +307,10 @@ def default_text(value: object, path: str) -> str:
         raise SpecError(
             f"{path}={value!r}: Kubeflow Pipelines has no default that is no finite number"
         )
-    text = _yaml_text(value)
-    if TEMPLATE.search(text) or STRUCT.match(text):
+    text = value if isinstance(value, str) else json.dumps(value)
+    if placeholder_in(text):
         raise SpecError(
             f"{path}={text!r}: a default must not look like a placeholder of Kubeflow Pipelines "
             f"({{{{$…}}}})"
         )
     return text
-
-
-def _yaml_text(value: object) -> str:
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, (list, dict)):
-        return json.dumps(value)
-    if isinstance(value, float):
-        return repr(value)
-    return str(value)

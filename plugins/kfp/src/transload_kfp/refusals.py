@@ -18,7 +18,8 @@ from transload.specs import (
     Role,
     VolumeMount,
 )
-from transload_kfp.ports import STRUCT, TEMPLATE, has_mark, pieces
+from transload_kfp.inline import MARK
+from transload_kfp.ports import placeholder_in
 
 LAUNCHER: Final = "launcher_from_app runs it through a scheduler"
 _WORKSPACE: Final = "/kfp-workspace"
@@ -170,6 +171,17 @@ def refuse_inexpressible(app: AppDef) -> None:
             )
 
 
+def has_mark(text: str) -> bool:
+    """Tell whether a text depends on a value that is known only when the pipeline runs."""
+    return MARK.search(text) is not None
+
+
+def marks_in(role: Role) -> set[str]:
+    """Return the names of all values of the run in the texts of a role."""
+    texts = [role.entrypoint, *role.args, *role.env.values()]
+    return {name for text in texts for name in MARK.findall(text)}
+
+
 def refuse_reinterpreted(role: Role, *, wrapped: bool) -> None:
     """Refuse texts that Kubeflow Pipelines would not take literally.
 
@@ -191,17 +203,16 @@ def refuse_reinterpreted(role: Role, *, wrapped: bool) -> None:
 
 
 def _check_text(path: str, text: str, variables: set[str]) -> None:
-    literal = "\0".join(piece for piece in pieces(text) if isinstance(piece, str))
+    literal = MARK.sub("\0", text)
     encoded = ".env" not in path and ".image" not in path
     cure = LAUNCHER
     if encoded:
         cure = "declare results (results={} is enough), which passes it encoded"
-    found = TEMPLATE.search(literal) or STRUCT.match(text)
-    if found:
+    found = placeholder_in(literal)
+    if found is not None:
         _refuse(
             path,
-            f"{text!r} would be read as a placeholder of Kubeflow Pipelines ({found.group()!r}); "
-            f"{cure}",
+            f"{text!r} would be read as a placeholder of Kubeflow Pipelines ({found!r}); {cure}",
         )
     if _WORKSPACE in literal:
         _refuse(path, f"{text!r} would be read as the workspace of Kubeflow Pipelines; {cure}")

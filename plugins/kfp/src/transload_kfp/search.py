@@ -12,11 +12,16 @@ from typing import TYPE_CHECKING, Any, Final, Unpack
 
 from transload.pipelines import ExecutionSettings
 from transload.specs.checks import as_list
-from transload_kfp.launch_spec import check_run_options, cluster_of
-from transload_kfp.launcher import launcher_image, program, refuse_unknown
+from transload_kfp.launcher import (
+    check_run_options,
+    cluster_of,
+    launcher_image,
+    program,
+    refuse_unknown,
+)
 from transload_kfp.names import component_name
 from transload_kfp.pod import use_secrets
-from transload_kfp.ports import InputPort
+from transload_kfp.ports import IDENTITY, InputPort, own_output
 from transload_kfp.search_steps import encode_search
 from transload_search import Search
 
@@ -26,8 +31,7 @@ if TYPE_CHECKING:
     from transload.runner import Cluster
     from transload_kfp.component import AppComponent
 
-_RUN: Final = ("transload_job_id", "transload_job_name")
-_BASE: Final = {"tracker_base": "String", "own": "Boolean", **dict.fromkeys(_RUN, "String")}
+_BASE: Final = {"tracker_base": "String", "own": "Boolean"}
 _SUM: Final = {"best": "String", "base": "String", "metrics": "Metrics"}
 # A loop's body gets nothing but its item: KFP's local runner puts the item in the place of every
 # upstream output there, and loops only over an output called Output. So an item says which trial it
@@ -35,7 +39,7 @@ _SUM: Final = {"best": "String", "base": "String", "metrics": "Metrics"}
 _STEPS: Final[Mapping[str, tuple[Mapping[str, str], Mapping[str, str]]]] = {
     "suggest-trials": ({**_BASE, "round": "Integer"}, {"Output": "List"}),
     "run-trial": (
-        {"round": "Integer", "trial": "String", **dict.fromkeys(_RUN, "String")},
+        {"round": "Integer", "trial": "String"},
         {"Output": "String", "metrics": "Metrics"},
     ),
     "observe-trials": ({"outcomes": "List", "last": "Boolean"}, _SUM),
@@ -195,13 +199,15 @@ def _component(
     from transload_kfp.component import AppComponent
 
     inputs, outputs = _STEPS[kind]
-    content = {
-        "name": kind,
-        "inputs": [InputPort(name, name, type_).to_dict() for name, type_ in inputs.items()],
-        "outputs": [{"name": name, "type": type_} for name, type_ in outputs.items()],
-        "implementation": {"container": container},
-    }
-    made = AppComponent(content, {}, [name for name in _RUN if name in inputs], prepare, constants)
+    made = AppComponent(
+        kind,
+        container,
+        [InputPort(source=name, name=name, type=type_) for name, type_ in inputs.items()],
+        [own_output(name, type_, "") for name, type_ in outputs.items()],
+        identity=() if kind == "observe-trials" else IDENTITY[:2],  # the run
+        prepare=prepare,
+        constants=constants,
+    )
     found = made.component_spec.outputs
     if "output" in found:
         found["Output"] = found.pop("output")  # component YAML has small letters only

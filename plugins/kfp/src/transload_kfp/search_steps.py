@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from transload.errors import TransloadError
 from transload.pipelines import Ending, ExecutionOptions
-from transload_kfp.inline import artifacts_of, metrics_of, report, say
+from transload_kfp.inline import metrics_of, report, say
 from transload_kfp.run_watch import RunWatch
 from transload_kfp.states import ENDINGS
 from transload_kfp.step import KfpStep, TaskFailed, end_asked_for, failing_the_task, runner_of
@@ -161,8 +161,7 @@ def main(task: str, text: str, request: dict[str, Any]) -> None:
     """
     with failing_the_task():
         outputs, metrics = _done(task, text, request["inputs"]["parameterValues"])
-    artifacts = artifacts_of(request, {"metrics": metrics_of({"all": metrics})})
-    report(request, {"parameterValues": outputs, "artifacts": artifacts})
+    report(request, outputs, {"metrics": metrics_of({"all": metrics})})
 
 
 def _done(task: str, text: str, inputs: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:

@@ -9,7 +9,7 @@ import hashlib
 import json
 import re
 import signal
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from types import FrameType
 from typing import TYPE_CHECKING, Any, Final
@@ -25,8 +25,9 @@ from transload.pipelines import (
     host_runner,
     inside_job,
 )
-from transload.runner import Cluster
+from transload.runner import Cluster, Job
 from transload.runtime.tracking import TrackingError
+from transload.specs import is_started
 from transload_kfp import sigterm
 from transload_kfp.inline import last_word, say
 from transload_kfp.run_watch import RunWatch
@@ -35,6 +36,7 @@ from transload_kfp.states import ENDINGS, EXIT_NO_RESULT
 if TYPE_CHECKING:
     from transload.runner import Runner
     from transload.schedulers.api import Stream
+    from transload.specs import AppStatus
 
 HOST: Final = "kfp"
 """Session name of all handles."""
@@ -79,21 +81,20 @@ def tries_of(node: str) -> list[int]:
     return [int(each) for each in _TRY.findall(node)]
 
 
-def identity_of(context: Mapping[str, str], title: str, arguments: Mapping[str, Any]) -> Identity:
+def identity_of(words: Mapping[str, str], arguments: Mapping[str, Any]) -> Identity:
     """Return whose job it is, which is equal for every try of a task in one run.
 
     Args:
-        context: what Kubeflow Pipelines says of the task as ``job_id``, ``job_name``,
-            ``task_name``, and ``node``, its name on a backend. Its ``path`` tells it from others of
-            its pipeline, its node and ``key``, the user's, from others of its loop.
-        title: the job's name, where the task has none.
+        words: what is known of the task: its ``run`` and ``run_name``, the ``task``, and its
+            ``node`` on a backend. Its ``path`` tells it from others of its pipeline, its node and
+            the user's ``key`` from others of its loop.
         arguments: value of each input.
 
     Raises:
         SpecError: for a task of a loop of which nothing here tells it from the others.
     """
-    place = place_of(context.get("node", ""))
-    key = context.get("key", "")
+    place = place_of(words.get("node", ""))
+    key = words.get("key", "")
     if key == EACH_TASK and not place:
         raise SpecError(
             "key: this task runs once for each item of a ParallelFor, no input depends on the item, "
@@ -102,9 +103,8 @@ def identity_of(context: Mapping[str, str], title: str, arguments: Mapping[str, 
         )
     canonical = json.dumps(dict(arguments), sort_keys=True, default=str)
     digest = hashlib.sha256(canonical.encode()).hexdigest()[:16]
-    task = context.get("task_name") or title
-    run = (context.get("job_id", ""), context.get("job_name", ""))
-    return Identity(HOST, run, (context.get("path", ""), place, key, digest, task))
+    run = (words.get("run", ""), words.get("run_name", ""))
+    return Identity(HOST, run, (words.get("path", ""), place, key, digest, words.get("task", "")))
 
 
 class KfpStep(Step):
@@ -117,9 +117,7 @@ class KfpStep(Step):
         cluster: what the component carries of a cluster, if it does.
         inherit_env: give the job the environment of the task.
         run: tells whether a person ended the task's run.
-        words: the run, the task and its node, where they are known.
-        tries: number of the try of each part of the task's node (`tries_of`), empty where no
-            backend says it.
+        words: what is known of the task (see `identity_of`).
         arguments: what a component may declare (``trial_idx`` …).
     """
 
@@ -134,10 +132,12 @@ class KfpStep(Step):
         cluster: Mapping[str, Any] | None = None,
         inherit_env: bool = False,
         run: RunWatch,
-        words: Mapping[str, Any] | None = None,
-        tries: Sequence[int] = (),
+        words: Mapping[str, str] | None = None,
         arguments: Mapping[str, Any] | None = None,
     ) -> None:
+        words = words or {}
+        node = words.get("node", "")
+        tries = tries_of(node)
         super().__init__(
             launch,
             options,
@@ -147,9 +147,13 @@ class KfpStep(Step):
         )
         self._identity = identity
         self._run = run
-        self._own_words = dict(words or {})
-        if tries:
-            self._own_words["tries"] = list(tries)
+        told: dict[str, Any] = {
+            **{name: words.get(name) for name in ("run", "run_name", "key", "task")},
+            "node": place_of(node),
+            "tries": tries,
+        }
+        self._own_words = {name: word for name, word in told.items() if word}
+        self._page_is_said = False
 
     def identity(self) -> Identity:
         """Return whose job it is."""
@@ -170,6 +174,15 @@ class KfpStep(Step):
         if not before or not after or after > before:
             return Again.NO
         return Again.IF_ENDED
+
+    def changed(self, status: AppStatus) -> None:
+        """Say once, when the job has started, where a person finds it, if it has a page."""
+        if self._page_is_said or not is_started(status.state):
+            return
+        self._page_is_said = True
+        page = Job(str(self.handle), self.runner).page()
+        if page:
+            say(f"its page: {page}")
 
     def say(self, text: str) -> None:
         """Write to the log of the task."""

@@ -10,149 +10,29 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from glob import escape
-from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from transload.errors import SpecError
 from transload.pipelines import json_safe
 from transload.runner import Job
 from transload.runtime.tracking import FsspecResultTracker
-from transload_kfp.inline import artifacts_of, empty, hand_over, metrics_of, report
-from transload_kfp.launch_spec import IDENTITY, KEY, PARENT, LaunchSpec
+from transload_kfp.inline import empty, hand_over, metrics_of, report
+from transload_kfp.launch_spec import LaunchSpec
+from transload_kfp.ports import HANDLE, IDENTITY, KEY, METRICS, PARENT, PATH, RESULTS, OutputPort
 from transload_kfp.run_watch import RunWatch
-from transload_kfp.step import (
-    NODE,
-    KfpStep,
-    failing_the_task,
-    identity_of,
-    place_of,
-    tries_of,
-)
+from transload_kfp.step import NODE, KfpStep, failing_the_task, identity_of
 
 if TYPE_CHECKING:
     from transload.runner import AppResults
-    from transload_kfp.ports import OutputPort
 
-
-def step_of(context: Mapping[str, str], spec: LaunchSpec, arguments: Mapping[str, Any]) -> KfpStep:
-    """Return the job of a launcher's task.
-
-    Args:
-        context: see `transload_kfp.step.identity_of`. Its ``parent`` is the handle of the job that
-            this one derives from.
-        spec: what the component carries.
-        arguments: value of each input, or None if it was not given.
-
-    Raises:
-        SpecError: for a wrong argument, or a file among the results for which the job has no
-            folder. That would be noticed only after its end.
-    """
-    node = os.environ.get(NODE, "")  # empty where no backend says it
-    launch = spec.launch_with(arguments)
-    if context.get("parent"):
-        launch = replace(launch, parent_run_id=context["parent"])
-    words = {
-        "run": context.get("job_id"),
-        "run_name": context.get("job_name"),
-        "node": place_of(node),
-        "key": context.get("key"),
-        "task": context.get("task_name") or launch.name,
-    }
-    step = KfpStep(
-        identity_of({"node": node, **context}, launch.name, arguments),
-        launch,
-        spec.execution_options(),
-        cluster=spec.cluster,
-        inherit_env=spec.inherit_env,
-        run=RunWatch(context.get("job_id", "")),
-        words={name: word for name, word in words.items() if word},
-        tries=tries_of(node),
+WORDS: Final = dict(
+    zip(
+        (*IDENTITY, PATH, KEY, PARENT),
+        ("run", "run_name", "task", "path", "key", "parent"),
+        strict=True,
     )
-    files = [port.source for port in spec.outputs if port.is_artifact]
-    if files and step.plan().tracker_base is None:
-        raise SpecError(
-            f"results[{files[0]!r}]: a file, and this scheduler gives the job no folder for files: "
-            "give tracker_base='s3://…'"
-        )
-    return step
-
-
-def run_task(
-    spec: LaunchSpec,
-    arguments: Mapping[str, Any],
-    context: Mapping[str, str],
-    made: Mapping[str, Any],
-) -> dict[str, Any]:
-    """Run the launcher, and return the value of each output.
-
-    Args:
-        spec: what the component carries.
-        arguments: value of each input, or None if it was not given.
-        context: see `transload_kfp.step.identity_of`.
-        made: artifacts that come out, with ``path`` and ``metadata``, by name.
-
-    Raises:
-        TaskFailed: with the exit code.
-    """
-    with failing_the_task():
-        step = step_of(context, spec, arguments)
-        with step.ending_with_its_task():
-            results = step.run()
-    job = Job(str(step.handle), step.runner)
-    files = [port for port in spec.outputs if port.is_artifact]
-    with failing_the_task(ended_well=True):
-        values = spec.output_values(results)
-        _write_artifacts(job, results, made)
-        _fetch_files(job, results, files, made)
-    values = {"handle": step.handle, **values}
-    return {name: _safe(value) for name, value in values.items()}
-
-
-def _safe(value: Any) -> Any:
-    """Return a text without what a backend's database takes in none. Numbers stay as they are."""
-    return json_safe(value) if isinstance(value, str) else value
-
-
-def _write_artifacts(job: Job, results: AppResults, made: Mapping[str, Any]) -> None:
-    """Make the results artifact a tracker base with what the job reported.
-
-    A downstream job then reads it by key.
-    """
-    folder = made["results"].path
-    empty(folder)
-    made["results"].metadata["transload_handle"] = job.handle
-    link = job.page()
-    if link:
-        made["results"].metadata["transload_link"] = link
-    metrics = metrics_of(results.results)
-    made["metrics"].metadata.update({_safe(name): _safe(value) for name, value in metrics.items()})
-    tracker = FsspecResultTracker(folder)
-    for key, values in results.results.items():
-        tracker[key] = dict(values)
-
-
-def _fetch_files(
-    job: Job, results: AppResults, ports: Sequence[OutputPort], made: Mapping[str, Any]
-) -> None:
-    """Copy the files that were declared into their artifacts.
-
-    Where all files are is noted at the results artifact.
-    """
-    places = {name: str(each["path"]) for name, each in results.artifacts.items()}
-    if places:
-        made["results"].metadata["transload_files"] = json_safe(places)
-    for port in ports:
-        path = made[port.name].path
-        with tempfile.TemporaryDirectory(
-            dir=os.path.dirname(path)
-        ) as folder:  # moved from there, not copied again
-            for pattern in (escape(port.source), f"{escape(port.source)}/*"):
-                job.fetch(pattern, folder)
-            try:
-                made[port.name].metadata.update(hand_over(folder, port.source, port.type, path))
-            except LookupError as exc:
-                there = f"; the job made: {', '.join(places) or 'nothing'}"
-                raise SpecError(f"{exc.args[0].partition(';')[0]}{there}") from exc
+)
+"""Input of a launcher → what the step calls it."""
 
 
 def main(text: str, request: dict[str, Any], paths: Sequence[str]) -> None:
@@ -166,15 +46,98 @@ def main(text: str, request: dict[str, Any], paths: Sequence[str]) -> None:
     Raises:
         TaskFailed: with the exit code.
     """
-    with failing_the_task():
-        spec = LaunchSpec.decode(text)
     left = iter(paths)
     inputs = request.get("inputs", {}).get("parameterValues", {})
-    made = {name: SimpleNamespace(path=next(left), metadata={}) for name in spec.made_artifacts}
-    given = {
-        port.name: next(left) if port.is_artifact else inputs.get(port.name) for port in spec.inputs
+    with failing_the_task():
+        spec = LaunchSpec.decode(text)
+        made = {port.name: next(left) for port in spec.artifacts}
+        arguments = {
+            port.name: next(left) if port.is_artifact else inputs.get(port.name)
+            for port in spec.inputs
+        }
+        words = {word: inputs.get(name) or "" for name, word in WORDS.items()}
+        step = step_of(spec, words, arguments)
+        with step.ending_with_its_task():
+            results = step.run()
+    job = Job(str(step.handle), step.runner)
+    with failing_the_task(ended_well=True):
+        values = {HANDLE.name: job.handle, **spec.values(results)}
+        metadata = {
+            RESULTS.name: _keep_results(job, results, made[RESULTS.name]),
+            METRICS.name: metrics_of(dict(results.results)),
+        }
+        for port in spec.files:
+            metadata[port.name] = _fetch_file(job, results, port, made[port.name])
+    report(request, values, metadata)
+
+
+def step_of(spec: LaunchSpec, words: Mapping[str, str], arguments: Mapping[str, Any]) -> KfpStep:
+    """Return the job of a launcher's task.
+
+    Args:
+        spec: what the component carries.
+        words: what is known of the task (see `WORDS`).
+        arguments: value of each input, or None if it was not given.
+
+    Raises:
+        SpecError: for a wrong argument, or a file among the results for which the job has no
+            folder. That would be noticed only after its end.
+    """
+    launch = spec.launch_with(arguments)
+    if words.get("parent"):
+        launch = replace(launch, parent_run_id=words["parent"])
+    words = {
+        **words,
+        "task": words.get("task") or launch.name,
+        "node": os.environ.get(NODE, ""),  # empty where no backend says it
     }
-    context = {each.removeprefix("transload_"): inputs.get(each) or "" for each in (*IDENTITY, KEY)}
-    values = run_task(spec, given, {**context, "parent": inputs.get(PARENT) or ""}, made)
-    artifacts = artifacts_of(request, {name: each.metadata for name, each in made.items()})
-    report(request, {"parameterValues": values, "artifacts": artifacts})
+    step = KfpStep(
+        identity_of(words, arguments),
+        launch,
+        spec.execution_options(),
+        cluster=spec.cluster,
+        inherit_env=spec.inherit_env,
+        run=RunWatch(words.get("run", "")),
+        words=words,
+    )
+    if spec.files and step.plan().tracker_base is None:
+        raise SpecError(
+            f"results[{spec.files[0].source!r}]: a file, and this scheduler gives the job no folder "
+            "for files: give tracker_base='s3://…'"
+        )
+    return step
+
+
+def _keep_results(job: Job, results: AppResults, folder: str) -> dict[str, Any]:
+    """Make an artifact a tracker base with what the job reported, and return its metadata.
+
+    A downstream job then reads it by key. The metadata says which job it was, and where it is seen.
+    """
+    empty(folder)
+    tracker = FsspecResultTracker(folder)
+    for key, values in results.results.items():
+        tracker[key] = dict(values)
+    metadata: dict[str, Any] = {"transload_handle": job.handle}
+    link = job.page()
+    if link:
+        metadata["transload_link"] = link
+    places = {name: str(each["path"]) for name, each in results.artifacts.items()}
+    if places:
+        metadata["transload_files"] = json_safe(places)
+    return metadata
+
+
+def _fetch_file(job: Job, results: AppResults, port: OutputPort, path: str) -> dict[str, Any]:
+    """Copy a declared file or folder of the job to its artifact's path, and return its metadata.
+
+    Raises:
+        SpecError: if the job did not make it, or it has another form.
+    """
+    # moved from there, not copied again
+    with tempfile.TemporaryDirectory(dir=os.path.dirname(path)) as folder:
+        for pattern in (escape(port.source), f"{escape(port.source)}/*"):
+            job.fetch(pattern, folder)
+        try:
+            return hand_over(folder, port.source, port.type, path, list(results.artifacts))
+        except LookupError as exc:
+            raise SpecError(exc.args[0]) from exc
