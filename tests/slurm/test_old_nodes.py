@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import ast
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import transload
 import transload_slurm.job
+from transload.runner import Runner
+from transload.specs import AppDef, AppState
 from transload_slurm.job import OF_THE_CORE
 
 
@@ -28,3 +31,21 @@ def test_the_wrapper_is_good_for_old_nodes() -> None:
                     names = [f"{node.module}.{alias.name}" for alias in node.names]
             for name in names:
                 assert name in copied or name.partition(".")[0] in known, (path.name, name)
+
+
+def test_nodes_with_an_old_python(
+    runner: Runner, shell_app: Callable[..., AppDef], tmp_path: Path
+) -> None:
+    """A job that finds a Python that is too old says so. A Python that lies about itself is one."""
+    old = tmp_path / "old"
+    code = (
+        "import runpy, sys; sys.version_info = (3, 6, 8); del sys.argv[0]; "
+        'runpy.run_path(sys.argv[0], run_name="__main__")'
+    )
+    old.write_text(f"#!/bin/sh\nshift 2\nexec {sys.executable} -c '{code}' \"$@\"\n")
+    old.chmod(0o755)
+    status = runner.wait(runner.run(shell_app("true"), "slurm", {"python": str(old)}), timeout=60)
+    assert status is not None
+    assert status.state is AppState.FAILED
+    assert "3.6.8" in status.msg
+    assert "python=PATH" in status.msg

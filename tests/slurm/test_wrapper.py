@@ -165,6 +165,31 @@ def test_controller_is_away_while_the_replicas_start(
     assert [list(runner.log_lines(handle, "main", k)) for k in range(2)] == [["up\n"], ["up\n"]]
 
 
+@pytest.mark.parametrize("count", [1, 2], ids=["one role", "two roles"])
+def test_srun_is_killed(
+    runner: Runner, shell_app: ShellApp, eventually: Eventually, tmp_path: Path, count: int
+) -> None:
+    """The task of an ``srun`` that was killed is ended, and then the replica is started again."""
+    runs = tmp_path / "runs"
+    again = f"if kill -0 $(head -n 1 {runs}); then exit 9; fi"
+    app = shell_app(f"echo $$ >> {runs}; if test $TRANSLOAD_RETRY = 0; then sleep 300; fi; {again}")
+    app.roles[0].max_retries = 1
+    if count == 2:
+        app.roles.insert(0, Role("other", "/tmp", entrypoint="sleep", args=["2"]))
+    handle = runner.run(app, "slurm")
+    eventually(runs.exists, 30)
+    mine = parse_app_handle(handle).app_id.encode()
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        with contextlib.suppress(OSError):
+            words = path.read_bytes().split(b"\0")
+            is_ours = any(mine in word for word in words)
+            if words[0] == b"srun" and is_ours and b"--job-name=main" in words:
+                os.kill(int(path.parent.name), signal.SIGKILL)
+    status = ended(runner, handle)
+    assert status.state is AppState.SUCCEEDED, status
+    assert len(runs.read_text().split()) == 2
+
+
 def test_component_is_cancelled(
     runner: Runner, cluster: Any, shell_app: ShellApp, eventually: Eventually
 ) -> None:

@@ -6,7 +6,13 @@ the file and not its folder, since for a folder Python would load the modules th
 
 import sys
 
+OLDEST = (3, 8)
+
 if __name__ == "__main__":
+    if sys.version_info < OLDEST:
+        version = ".".join(map(str, sys.version_info[:3]))
+        remedy = "3.8 is needed on the nodes; name another: -c python=PATH"
+        sys.exit("transload: Python " + version + " is too old: " + remedy)
     sys.path.insert(0, __file__.rpartition("/")[0])
     if sys.argv[1] == "agent":
         from transload_slurm_job.agent import main  # type: ignore[import-not-found]

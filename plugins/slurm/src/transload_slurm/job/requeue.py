@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import time
 
 from transload.keeper import layout
 
 from .limits import rows_of
 from .starts import job_id
-from .steps import UNREACHABLE, complain
+from .steps import UNREACHABLE, complain, run_tool
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-_ASK_S = 20.0
 _PATIENCE_S = 60.0
 _AGAIN_S = 2.0
 _MOST = 1 << 20
@@ -105,24 +103,6 @@ def job_now(role: int) -> JobNow:
 
 class _Unreachable(Exception):
     """Slurm does not answer now."""
-
-
-def run_tool(command: list[str]) -> tuple[int, str, str]:
-    """Run a tool, and return its exit code, its output, and its error output."""
-    try:
-        done = subprocess.run(
-            command,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            timeout=_ASK_S,
-            check=False,
-        )
-    except OSError as exc:
-        return 127, "", f"{command[0]}: {exc.strerror}"
-    except subprocess.TimeoutExpired:
-        return 124, "", f"{command[0]} timed out"
-    texts = [part.decode("utf-8", "replace").strip() for part in (done.stdout, done.stderr)]
-    return done.returncode, texts[0], texts[1]
 
 
 def _said(answer: tuple[int, str, str], what: str) -> str:

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from typing import Any
 
 _KILL_S = 10.0
+_ASK_S = 20.0
 _TASKS = re.compile(r"error: [^\n:]+: tasks? ([0-9]+(?:[,-][0-9]+)*): ")
 _ERROR = re.compile(r"(?:: |\] )error: (.*)")
 UNREACHABLE = (
@@ -51,6 +52,24 @@ def complain(text: str) -> None:
         os.write(2, f"transload: {text}\n".encode("utf-8", "replace"))
 
 
+def run_tool(command: list[str]) -> tuple[int, str, str]:
+    """Run a tool, and return its exit code, its output, and its error output."""
+    try:
+        done = subprocess.run(
+            command,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=_ASK_S,
+            check=False,
+        )
+    except OSError as exc:
+        return 127, "", f"{command[0]}: {exc.strerror}"
+    except subprocess.TimeoutExpired:
+        return 124, "", f"{command[0]} timed out"
+    texts = [part.decode("utf-8", "replace").strip() for part in (done.stdout, done.stderr)]
+    return done.returncode, texts[0], texts[1]
+
+
 class Step:
     """The tasks of one role, which one ``srun`` starts.
 
@@ -60,6 +79,7 @@ class Step:
 
     def __init__(self, folder: str, plan: dict[str, Any], role: int) -> None:
         self.role = role
+        self.name = plan["roles"][role]["name"]
         self.buffer = b""
         self.broken = False
         self._log, self._begins = f"{folder}/batch.log", 0
@@ -170,13 +190,26 @@ class Step:
     def wait(self, timeout: float) -> None:
         """Wait until the tasks are gone, and kill them when the time is over."""
         deadline = time.monotonic() + timeout
-        while os.waitpid(self.pid, os.WNOHANG)[0] == 0:
+        ended, status = os.waitpid(self.pid, os.WNOHANG)
+        while not ended:
             if time.monotonic() >= deadline:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(self.pid, signal.SIGTERM)  # srun kills its tasks at this
                 deadline += _KILL_S
             time.sleep(0.01)
+            ended, status = os.waitpid(self.pid, os.WNOHANG)
         self.process.returncode = 0
+        if os.WIFSIGNALED(status):
+            self._cancel()
+
+    def _cancel(self) -> None:
+        """End the tasks of an ``srun`` that was killed. Slurm would let them run."""
+        whole = os.environ.get("SLURM_JOB_ID", "")
+        job = os.environ.get(f"SLURM_JOB_ID_HET_GROUP_{self.role}", whole)
+        _, said, _ = run_tool(["squeue", "-h", "-s", "-j", job, "-o", "%i %j"])
+        steps = [line.split()[0] for line in said.splitlines() if line.split()[1:] == [self.name]]
+        if steps:
+            run_tool(["scancel", *steps])
 
 
 def _let_be() -> None:
