@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypedDict, Unpack
 
 from transload.pipelines import Asked, ExecutionOptions, Identity, LogSink, Step, interrupted
 from transload.runner import Runner
@@ -15,15 +15,28 @@ from transload_search.search import SearchFailed, SearchTrial
 from transload_search.steps import STEPS_SECONDS
 
 
+class SearchHooks(TypedDict, total=False):
+    """What is called while a search runs.
+
+    - ``sink_of``: trial → the sink for its log lines.
+    - ``on_change``: called when a trial has started or ended.
+    - ``on_progress``: called in a thread with the number of a trial and the status of its job, which
+      says how far it is: at another whole percent, and at most once a second.
+    - ``asked``: returns whether the end of the search was requested (see
+      `transload.pipelines.Step.asked`).
+    """
+
+    sink_of: Callable[[SearchTrial], LogSink | None]
+    on_change: Callable[[], None]
+    on_progress: Callable[[int, AppStatus], None]
+    asked: Asked
+
+
 def run_search(
     ledger: SearchLedger,
     runner: Runner,
     options: ExecutionOptions | None = None,
-    *,
-    sink_of: Callable[[SearchTrial], LogSink | None] | None = None,
-    on_change: Callable[[], None] | None = None,
-    on_progress: Callable[[int, AppStatus], None] | None = None,
-    asked: Asked | None = None,
+    **hooks: Unpack[SearchHooks],
 ) -> dict[str, Any]:
     """Run a search to its end and return its summary (`SearchLedger.summary`).
 
@@ -35,12 +48,7 @@ def run_search(
         runner: submits and watches the jobs, as of `transload.pipelines.host_runner`.
         options: options for each trial's job. By default a cancelled trial runs again, and a failed
             one does not.
-        sink_of: trial → the sink for its log lines.
-        on_change: called when a trial has started or ended.
-        on_progress: called in a thread with the number of a trial and the status of its job, which
-            says how far it is: at another whole percent, and at most once a second.
-        asked: returns whether the end of the search was requested (see
-            `transload.pipelines.Step.asked`).
+        hooks: called meanwhile.
 
     Raises:
         SearchFailed: if no trial has a value, or too many failed.
@@ -49,28 +57,14 @@ def run_search(
         SpecError: if the app definition of a trial is wrong.
         ConfigError: if a scheduler, option or suggester is unknown.
     """
-    return asyncio.run(
-        run_search_async(
-            ledger,
-            runner,
-            options,
-            sink_of=sink_of,
-            on_change=on_change,
-            on_progress=on_progress,
-            asked=asked,
-        )
-    )
+    return asyncio.run(run_search_async(ledger, runner, options, **hooks))
 
 
 async def run_search_async(
     ledger: SearchLedger,
     runner: Runner,
     options: ExecutionOptions | None = None,
-    *,
-    sink_of: Callable[[SearchTrial], LogSink | None] | None = None,
-    on_change: Callable[[], None] | None = None,
-    on_progress: Callable[[int, AppStatus], None] | None = None,
-    asked: Asked | None = None,
+    **hooks: Unpack[SearchHooks],
 ) -> dict[str, Any]:
     """Run a search like `run_search`, without blocking the event loop.
 
@@ -81,10 +75,7 @@ async def run_search_async(
     running: dict[asyncio.Task[None], _TrialStep] = {}
 
     def start(trial: SearchTrial) -> None:
-        step = _TrialStep(ledger, trial, given, runner, asked or interrupted)
-        step.sink = None if sink_of is None else sink_of(trial)
-        step.on_progress = on_progress
-        step.hands_on_lines = step.sink is not None
+        step = _TrialStep(ledger, trial, given, runner, hooks)
         running[asyncio.create_task(_run(ledger, step))] = step
 
     try:
@@ -99,8 +90,8 @@ async def run_search_async(
                         break
                     trial = following
                 start(trial)
-            if on_change is not None:
-                on_change()
+            if "on_change" in hooks:
+                hooks["on_change"]()
             if not running:
                 return await asyncio.to_thread(ledger.finish)
             await _wait(ledger, running)
@@ -123,15 +114,15 @@ class _TrialStep(Step):
         trial: SearchTrial,
         options: ExecutionOptions,
         runner: Runner,
-        asked: Asked,
+        hooks: SearchHooks,
     ) -> None:
         known = ledger.known(trial.index)
         super().__init__(ledger.launch(trial), options, runner=runner, arguments=known)
         self.index = trial.index
-        self.sink: LogSink | None = None
-        self.on_progress: Callable[[int, AppStatus], None] | None = None
         self._ledger = ledger
-        self._is_asked = asked
+        self._hooks = hooks
+        self._sink = hooks["sink_of"](trial) if "sink_of" in hooks else None
+        self.hands_on_lines = self._sink is not None
 
     def identity(self) -> Identity:
         """Return whose job it is, which is the same for each process of the search."""
@@ -143,17 +134,17 @@ class _TrialStep(Step):
 
     def line(self, role: str, replica: int, stream: Stream, line: str) -> None:
         """Hand on a line of the job's log."""
-        if self.sink is not None:
-            self.sink(role, replica, stream, line)
+        if self._sink is not None:
+            self._sink(role, replica, stream, line)
 
     def asked(self) -> bool | None:
         """Tell whether the end of the search was requested."""
-        return self._is_asked()
+        return self._hooks.get("asked", interrupted)()
 
     def changed(self, status: AppStatus) -> None:
         """Show how far the job is."""
-        if self.on_progress is not None and status.progress is not None:
-            self.on_progress(self.index, status)
+        if "on_progress" in self._hooks and status.progress is not None:
+            self._hooks["on_progress"](self.index, status)
 
 
 async def _run(ledger: SearchLedger, step: _TrialStep) -> None:
