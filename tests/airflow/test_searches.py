@@ -12,6 +12,7 @@ import pytest
 from airflow.providers.common.compat.sdk import (
     AirflowException,
     AirflowFailException,
+    AirflowSkipException,
 )
 from airflow_server import AirflowServer, Run
 from contexts import execute, make_context
@@ -21,7 +22,7 @@ from transload.errors import SpecError, UnsupportedFeature
 from transload.pipelines import get_adapter
 from transload_airflow import operator_from_app, search_group
 from transload_airflow.searches import SearchBestOperator, SearchRoundOperator, SearchTrialOperator
-from transload_search import Objective, Parameter, Search
+from transload_search import EarlyStopping, Objective, Parameter, Search
 from transload_testing import ScriptedControl
 
 TRIALS = [
@@ -206,6 +207,27 @@ def test_round_that_was_not_run(scripted: Search) -> None:
     """The last task does not pass over a round whose first task has failed."""
     with pytest.raises(AirflowFailException, match="round 0 was not run"):
         best(scripted)
+
+
+def test_a_trial_that_is_stopped_early_is_skipped(transload_home: Path) -> None:
+    """A trial that does badly is ended by the search, and its task is skipped, not failed."""
+    search = Search(
+        f"{Path(__file__).parent}/dags/parts.py:stepping",
+        [Parameter("x", "float", 0, 1)],
+        Objective("loss"),
+        5,
+        5,
+        scheduler="local",
+        early_stopping=EarlyStopping(),
+    )
+    *good, bad = suggested(search)
+    for trial in good:
+        tried(search, trial, deferrable=False)
+    with pytest.raises(AirflowSkipException, match="trial 4 was stopped early"):
+        tried(search, bad, deferrable=False)
+    summary, xcoms = best(search)
+    assert [row["state"] for row in summary["trials"]] == [*["SUCCEEDED"] * 4, "STOPPED"]
+    assert xcoms["best"]["index"] == 0
 
 
 def test_names_of_mapped_trials() -> None:

@@ -44,3 +44,21 @@ def told(x: float, trial_idx: int = 0) -> AppDef:
     text = 'mkdir -p $TRANSLOAD_TRACKER_BASE; printf \'{"schema": 1, "results": {"loss": \'$SEARCH_TEST_LOSS\'}}\' '
     text += f"> $TRANSLOAD_TRACKER_BASE/{trial_idx}.json"
     return AppDef("told", [Role("main", "/tmp", entrypoint="sh", args=["-c", text])])
+
+
+def stepping(x: float, trial_idx: int, tracker_base: str) -> AppDef:
+    """Report two steps, then the result. The fifth trial is worse than the others, and never ends.
+
+    Args:
+        x: nothing
+        trial_idx: its number
+        tracker_base: where it reports
+    """
+    loss = 104 if trial_idx == 4 else trial_idx
+    script = (
+        'mkdir -p "$1"; for s in 1 2; do printf \'{"schema": 1, "step": %s, "results": {"loss": %s}}'
+        '\\n\' $s $2 >> "$1/final.steps.jsonl"; done; test $2 = 104 && exec sleep 600; '
+        'printf \'{"schema": 1, "key": "final", "results": {"loss": %s}}\' $2 > "$1/final.json"'
+    )
+    args = ["-c", script, "sh", tracker_base, str(loss)]
+    return AppDef("stepping", [Role("main", "", entrypoint="sh", args=args)])

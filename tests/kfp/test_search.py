@@ -18,8 +18,8 @@ from transload.pipelines import Launch, get_adapter, host_runner
 from transload.runtime.tracking import FsspecResultTracker
 from transload.specs import AppDef, Role
 from transload_kfp import search_component, search_pipeline
-from transload_kfp.search_steps import Steps
-from transload_search import Objective, Parameter, Search, SearchLedger
+from transload_kfp.search_steps import Steps, encode_search
+from transload_search import EarlyStopping, Objective, Parameter, Search, SearchLedger
 
 pytestmark = [
     pytest.mark.timeout(300),
@@ -211,6 +211,26 @@ def test_variables_of_a_search(
         assert steps.run_trial(0, steps.suggest(0)[0])["value"] == 0.5
     finally:
         host_runner("kfp").close()
+
+
+def test_a_trial_is_stopped_early(tmp_path: Path, transload_home: Path) -> None:
+    """A trial that does badly is ended by the search, and its task goes on."""
+    given = Search(
+        search_jobs.stepping,
+        [Parameter("x", "float", 0, 1)],
+        Objective("loss"),
+        trials=5,
+        parallelism=5,
+        scheduler="local",
+        early_stopping=EarlyStopping(),
+    )
+    steps = Steps(encode_search(given, {}), str(tmp_path / "base"))
+    try:
+        found = [steps.run_trial(0, item) for item in steps.suggest(0)]
+    finally:
+        host_runner("kfp").close()
+    assert [each["state"] for each in found] == [*["SUCCEEDED"] * 4, "STOPPED"]
+    assert steps.ledger.finish()["best"]["index"] == 0
 
 
 def test_through_the_uniform_door(tmp_path: Path) -> None:
