@@ -96,7 +96,7 @@ class TransloadClientMetric(IMetric):
         Raises:
             MetricMissing: if there is no finite value.
         """
-        results, place = reported(trial_index, trial_metadata, self.name)
+        results, place = reported(trial_index, dict(trial_metadata), self.name)
         if self.name not in results and f"{self.name}/mean" not in results:
             step, value = read_curve(results, place, self.name, self.step_name)[-1]
             return int(step), value

@@ -159,7 +159,7 @@ class TrialJobs:
         before = self._known.get(key)
         if before is not None and before[0] == launch.mark:
             return before[1]
-        step = self._step(key, launch.mark, launch, args, notes.handle(key))
+        step = self._step(key, launch.mark, launch, args, notes.handles().get(key.arm))
         step.start()
         return self._add(step, notes)
 
@@ -171,8 +171,8 @@ class TrialJobs:
         """
         if key in self._live:
             return
-        kept = notes.get(CLUSTER, key)
-        if kept is not None:
+        kept = notes.get(CLUSTER, key.arm)
+        if kept:
             cluster = Cluster.from_dict(kept)
             self._clusters[cluster.name] = cluster
         mark, _ = self._known.get(key, ("", ""))
@@ -221,7 +221,7 @@ class TrialJobs:
         self._live[key] = _Live(step, notes, handle)
         self._known[key] = (step.mark, handle)
         cluster = self.runner.cluster(parse_app_handle(handle).scheduler_backend)
-        notes.put(CLUSTER, key, cluster.to_dict())
+        notes.put(CLUSTER, key.arm, cluster.to_dict())
         return handle
 
     def _prefix(self, key: TrialKey) -> str:
@@ -303,7 +303,7 @@ class TrialJobs:
         """Have the trial's run metadata say how far its job is."""
         said = asdict(progress.without_history())
         values = {name: value for name, value in said.items() if value not in (None, [])}
-        live.notes.put(PROGRESS, live.step.key, values)
+        live.notes.put(PROGRESS, live.step.key.arm, values)
 
     # -- stop
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, MutableMapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -19,7 +19,7 @@ from transload.errors import TransloadError
 from transload.pipelines import host_runner
 from transload.runner import Cluster, NoSuchResult
 from transload.runtime.tracking import FsspecResultTracker
-from transload_ax.units import BASE, CLUSTER, HANDLE, HOST, PROGRESS, arm_key, base_of
+from transload_ax.units import BASE, CLUSTER, HOST, PROGRESS, TrialNotes, base_of
 
 Results = Mapping[str, Any]
 
@@ -194,7 +194,11 @@ def _finite(value: Any, name: str, place: str) -> float:
 
 
 def reported(
-    index: int, metadata: Mapping[str, Any], name: str, arm: str = "", with_steps: bool = False
+    index: int,
+    metadata: MutableMapping[str, Any],
+    name: str,
+    arm: str = "",
+    with_steps: bool = False,
 ) -> tuple[Results, str]:
     """Return results of a trial that have one of a name, its mean or its curve, and their place.
 
@@ -217,10 +221,13 @@ def reported(
     shared: Results = {}
     if base is not None:
         shared = FsspecResultTracker(base).get(str(index))
-    handle = _handle(metadata, arm)
+    notes = TrialNotes(metadata)
+    handle = notes.handles().get(arm)
     if _has(shared, name) or not handle:
         return shared, f"key {index} of {base}"
-    job = host_runner(HOST, clusters=_clusters(metadata, arm)).job(handle)
+    cluster = notes.get(CLUSTER, arm)
+    clusters = [Cluster.from_dict(cluster)] if cluster else []
+    job = host_runner(HOST, clusters=clusters).job(handle)
     own = job.results()
     having: dict[str, Any] = {
         key: {name: 0} for key, values in own.results.items() if _has(values, name)
@@ -240,33 +247,6 @@ def reported(
         curve = job.steps().get(key, {}).get(name, {})
         results.update({f"{name}/{step!r}": value for step, value in curve.items()})
     return results, f"key {key!r} of {own.looked_in[0]}"
-
-
-def progress_step(metadata: Mapping[str, Any], arm: str = "") -> float:
-    """Return the step that the job of a trial or arm has reported, or 0 if it has not.
-
-    Args:
-        metadata: the trial's run metadata.
-        arm: name of the arm, or ``""`` if the trial has one job.
-    """
-    said = metadata.get(arm_key(PROGRESS, arm)) or {}
-    return float(said.get("step", 0))
-
-
-def _handle(metadata: Mapping[str, Any], arm: str) -> str | None:
-    """Return the job of a trial, or of one arm of a batch trial, or None if there is none."""
-    handle = metadata.get(HANDLE)
-    if isinstance(handle, Mapping):
-        return handle.get(arm)
-    return handle
-
-
-def _clusters(metadata: Mapping[str, Any], arm: str) -> list[Cluster]:
-    """Return the cluster on which the job runs, if the metadata names one."""
-    cluster = metadata.get(arm_key(CLUSTER, arm))
-    if not cluster:
-        return []
-    return [Cluster.from_dict(cluster)]
 
 
 def _has(results: Results, name: str) -> bool:
@@ -302,7 +282,8 @@ def _rows(
         if batch:
             own_arm = arm.name
         results, place = reported(trial.index, trial.run_metadata, metric.name, own_arm, with_steps)
-        reached = progress_step(trial.run_metadata, own_arm)
+        progress = TrialNotes(trial.run_metadata).get(PROGRESS, own_arm)
+        reached = float(progress.get("step", 0))
         for row in read(results, place, reached):
             columns: dict[str, Any] = {
                 "arm_name": arm.name,

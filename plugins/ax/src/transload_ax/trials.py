@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from transload.errors import TransloadError
 from transload_ax.jobs import TrialJobs
-from transload_ax.units import HANDLE, JobView, TrialKey, TrialLaunch, TrialNotes
+from transload_ax.units import JobView, TrialKey, TrialLaunch, TrialNotes
 
 GIVEN_UP: Final = frozenset({"FAILED", "ABANDONED", "EARLY_STOPPED", "STALE"})
 ENDED: Final = GIVEN_UP | {"COMPLETED"}
@@ -43,15 +43,10 @@ class TrialView:
         """Return what the job of an arm stands for."""
         return TrialKey(self.experiment, self.index, arm)
 
-    def handles(self) -> list[tuple[TrialKey, str]]:
-        """Return the jobs that the run metadata names."""
-        found = self.metadata.get(HANDLE)
-        by_arm: Mapping[str, Any] = {}
-        if isinstance(found, Mapping):
-            by_arm = found
-        elif isinstance(found, str) and found:
-            by_arm = {"": found}
-        return [(self.key(str(arm)), str(handle)) for arm, handle in by_arm.items()]
+    @property
+    def notes(self) -> TrialNotes:
+        """What its run metadata says of its jobs."""
+        return TrialNotes(self.metadata)
 
 
 @dataclass
@@ -88,9 +83,8 @@ class Trials:
             TransloadError: if it was not taken, as in `TrialJobs.start`.
         """
         known = {"trial_idx": trial.index, "experiment_name": trial.experiment}
-        notes = TrialNotes(trial.metadata)
         handles = {
-            arm: self.jobs.start(trial.key(arm), launch(arm, parameters), notes, known)
+            arm: self.jobs.start(trial.key(arm), launch(arm, parameters), trial.notes, known)
             for arm, parameters in trial.arms.items()
         }
         return handles.get("", handles)
@@ -144,14 +138,15 @@ class Trials:
     # -- inside
 
     def _attach(self, trial: TrialView, key: TrialKey, handle: str) -> None:
-        self.jobs.attach(key, handle, TrialNotes(trial.metadata))
+        self.jobs.attach(key, handle, trial.notes)
 
     def _jobs_of(self, trial: TrialView) -> list[tuple[TrialKey, str]]:
         """Return a trial's jobs, known by their ids where the metadata was lost."""
+        found = trial.notes.handles()
+        if found:
+            return [(trial.key(arm), handle) for arm, handle in found.items()]
         keys = [trial.key(arm) for arm in trial.arms]
-        return trial.handles() or [
-            (key, handle) for key in keys if (handle := self.jobs.find(key)) is not None
-        ]
+        return [(key, handle) for key in keys if (handle := self.jobs.find(key)) is not None]
 
     def _stop(self, given_up: Iterable[int]) -> None:
         """Cancel the jobs of trials that Ax has given up.
@@ -205,7 +200,7 @@ class Trials:
             self.reasons[trial.index] = "\n".join(bad.values())
         if len(bad) < len(seen):
             self.lost_arms[trial.index] = {
-                key.arm: bad[handle] for key, handle in trial.handles() if handle in bad
+                arm: bad[handle] for arm, handle in trial.notes.handles().items() if handle in bad
             }
             return "COMPLETED"
         if "FAILED" in names:

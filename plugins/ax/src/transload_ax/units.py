@@ -83,31 +83,34 @@ def log_of(key: TrialKey) -> logging.Logger:
 class TrialNotes:
     """What a trial's run metadata says of its jobs. It lasts as the experiment does, if it is stored.
 
+    A job is known by its arm, which is ``""`` where the trial has one job.
+
     Args:
         metadata: of the trial.
     """
 
     metadata: MutableMapping[str, Any]
 
-    def handle(self, key: TrialKey) -> str | None:
-        """Return the job that the trial or arm had when it was run before, or None."""
+    def handles(self) -> dict[str, str]:
+        """Return arm → the job that it had when the trial was run last."""
         found = self.metadata.get(HANDLE)
-        if isinstance(found, Mapping):
-            found = found.get(key.arm)
-        return found if isinstance(found, str) and found else None
+        if isinstance(found, str):
+            found = {"": found}
+        if not isinstance(found, Mapping):
+            return {}
+        return {str(arm): str(handle) for arm, handle in found.items() if handle}
 
-    def get(self, name: str, key: TrialKey) -> dict[str, Any] | None:
-        """Return the values of a name (`CLUSTER`, `PROGRESS`) for a trial or arm, or None."""
-        found = self.metadata.get(arm_key(name, key.arm))
-        return found if isinstance(found, dict) else None
+    def get(self, name: str, arm: str) -> dict[str, Any]:
+        """Return the values of a name (`CLUSTER`, `PROGRESS`) for an arm, or {}."""
+        found = self.metadata.get(_arm_key(name, arm))
+        return found if isinstance(found, dict) else {}
 
-    def put(self, name: str, key: TrialKey, values: dict[str, Any]) -> None:
-        """Note the values of a name for a trial or arm."""
-        self.metadata[arm_key(name, key.arm)] = values
+    def put(self, name: str, arm: str, values: dict[str, Any]) -> None:
+        """Note the values of a name for an arm."""
+        self.metadata[_arm_key(name, arm)] = values
 
 
-def arm_key(name: str, arm: str) -> str:
-    """Return the key in the run metadata of what belongs to one arm, if the trial has several."""
+def _arm_key(name: str, arm: str) -> str:
     return f"{name}/{arm}" if arm else name
 
 
