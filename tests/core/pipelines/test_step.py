@@ -294,6 +294,16 @@ def test_a_retry_that_may_be_on_another_machine(
     assert len(control.started()) == 1
 
 
+def test_a_retry_on_the_machine_of_the_first_try(
+    control: ScriptedControl, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where all tries have one machine, the first retry that finds nothing submits at once."""
+    monkeypatch.setenv(ENV_REACH, "host")
+    with Runner("host") as runner:
+        step_of(runner, tried=1, one_machine=True).start()
+    assert len(control.started()) == 1
+
+
 def test_a_hint_finds_a_job_where_it_was_submitted(
     control: ScriptedControl, tmp_path: Path
 ) -> None:

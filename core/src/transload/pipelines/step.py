@@ -169,6 +169,7 @@ class Step(ABC):
         tried: how often the host has tried this step before, as far as it knows, a person's new
             runs included. The loss of a job is reported by the first try, and answered by the next
             job in later ones.
+        one_machine: all tries have one machine, so that none need report that it sees no job at all.
         host_retries: how often the host itself retries, for a note in the log. None means that it
             is not known.
         hint: the handle that the host shows for this step, if it does. A job of another scheduler
@@ -194,6 +195,7 @@ class Step(ABC):
         runner: Runner | None = None,
         arguments: Mapping[str, Any] | None = None,
         tried: int = 0,
+        one_machine: bool = False,
         host_retries: int | None = None,
         hint: str | None = None,
         hint_words: Mapping[str, Any] | None = None,
@@ -203,6 +205,7 @@ class Step(ABC):
         self.runner = runner or shared_runner(self.host)
         self.arguments = dict(arguments or {})
         self.tried = tried
+        self.one_machine = one_machine
         self.host_retries = host_retries
         self.hint = hint
         self.hint_words = hint_words
@@ -593,7 +596,7 @@ class Step(ABC):
 
     def _report_nothing_in_sight(self) -> None:
         """Raise in the first retry if it finds nothing of the step, and may not see all machines."""
-        if self.tried != 1:
+        if self.tried != 1 or self.one_machine:
             return
         scheduler = self.runner.scheduler(self._scheduler_name())
         if scheduler.reach != "network":

@@ -43,10 +43,6 @@ Airflow gives a trigger 30 by default (``[triggerer] on_kill_timeout``).
 PAUSE_S: Final = 1.0
 """Seconds between two such questions."""
 
-_AFTER_A_LOSS: Final = 2
-"""Tries so far, of a task whose tries all have one machine, so that none need report that it sees no
-job at all."""
-
 PROGRESS_KEY: Final = "progress"
 """XCom key of how far the job was at its end, as fields of `transload.specs.Progress`."""
 
@@ -100,8 +96,6 @@ class AirflowStep(Step):
         noted: Mapping[str, Any] = {}
         if launch is not None:
             tried = retried(self.context)
-            if tried and workers_share_a_machine():
-                tried = _AFTER_A_LOSS
             noted = kept(self.context, HANDLES).get(key or "", {})
         super().__init__(
             launch,
@@ -109,6 +103,7 @@ class AirflowStep(Step):
             runner=runner,
             arguments=arguments,
             tried=tried,
+            one_machine=workers_share_a_machine(),
             host_retries=getattr(self.context.get("task"), "retries", None),
             hint=noted.get("handle"),
             hint_words=noted.get("words"),

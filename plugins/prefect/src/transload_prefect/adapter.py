@@ -42,11 +42,6 @@ HOST: Final = "prefect"
 """Session name of all handles."""
 
 
-_AFTER_A_LOSS: Final = 2
-"""Tries so far, of a task whose job may be gone. All tries of a task have one machine, so that the
-second one need not report that it sees no job at all."""
-
-
 class ReturnedState(NamedTuple):
     """A state that a task returns, with its type, name and message."""
 
@@ -108,7 +103,8 @@ class PrefectStep(Step):
             options,
             runner=runner_of(cluster, inherit_env),
             arguments=arguments,
-            tried=_AFTER_A_LOSS if lost_before else 0,
+            tried=int(lost_before),
+            one_machine=True,
             host_retries=retries,
             hint=None if notes is None else notes.handle,
         )
