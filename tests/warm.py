@@ -33,7 +33,7 @@ IMPORTED = {
         "ax.storage.sqa_store.db",
     ),
     "kfp": ("transload_kfp.launcher", "transload_kfp.component", "transload_kfp.task"),
-    "prefect": ("transload_prefect.adapter", "transload_prefect.watch"),
+    "prefect": ("transload_prefect.step",),
     "local": ("transload.schedulers.local",),
     "docker": ("transload_docker.scheduler", "docker"),
     "kubernetes": ("transload_kubernetes.scheduler", "kubernetes.client"),

@@ -8,7 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from prefect import flow, get_run_logger
+from prefect import flow, get_run_logger, unmapped
 
 from transload_prefect import app_task
 
@@ -30,7 +30,7 @@ def digits(
         scheduler: where the jobs run
     """
     where: dict[str, Any] = {"scheduler": scheduler}
-    futures = train.map(lr=rates, epochs=epochs, replicas=1, launch=where)
+    futures = train.map(lr=rates, epochs=epochs, replicas=1, launch=unmapped(where))
     results = futures.result()
     accuracies = [float(each.value("accuracy", "final")) for each in results]
     best = max(range(len(rates)), key=accuracies.__getitem__)

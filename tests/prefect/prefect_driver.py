@@ -7,8 +7,9 @@ from typing import Any, cast
 
 from transload.errors import TransloadError
 from transload.pipelines import ExecutionOptions, Identity, Launch
-from transload_prefect.adapter import HOST, PrefectStep, StateReturned
-from transload_prefect.context import RunContext
+from transload_prefect.runs import RunContext
+from transload_prefect.states import HOST, ending_of
+from transload_prefect.step import PrefectStep
 from transload_testing.adapter_driver import ChildJob
 
 
@@ -59,6 +60,9 @@ class ChildTraces:
 
     show_progress = changed
 
+    def collected(self, results: object, assets: object) -> None:
+        """Show no results."""
+
 
 class ChildStep(PrefectStep):
     """Prefect's step, in a flow run that the suite names."""
@@ -79,18 +83,20 @@ class ChildStep(PrefectStep):
 def run(child: ChildJob) -> None:
     """Run one job as a task run would, and report how it ended."""
     job = child.job
-    context = RunContext(job.name, f"{job.name}#0", flow_run_id=None)
+    context = RunContext(job.name, f"{job.name}#0")
     options = ExecutionOptions(**job.options)
     traces = cast("Any", ChildTraces(child))
     step = ChildStep(context, Launch(**child.launch), options, traces=traces)
     step.child = child
     child.on_kill(step.kill)
     try:
-        with step.ending_with_its_task():
+        with step.watched():
             results = step.run()
-    except StateReturned as exc:
-        child.finish(exc.state.type, error=exc.state.message, retryable=None)
     except TransloadError as exc:
-        child.finish("FAILED", error=exc, retryable=options.host_may_retry(exc))
+        state = ending_of(exc)
+        if state is None:
+            child.finish("FAILED", error=exc, retryable=options.host_may_retry(exc))
+        else:
+            child.finish(state[0], error=str(exc), retryable=None)
     else:
         child.finish("COMPLETED", results=results.to_dict())

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from jobs import artifact, job
 
+from transload.errors import ConfigError
 from transload.tracker import FsspecTracker
 
 
@@ -21,14 +22,20 @@ def tracker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FsspecTracker:
 
 
 def test_assets(host: Any, eventually: Any) -> None:
-    """Asked for, assets are materialized by the task."""
-    from prefect import flow
+    """Asked for, assets are materialized by the task. The flow itself makes none."""
+    from prefect import flow, task
 
     from transload_prefect import run_app
 
+    @task
+    def ordinary() -> Any:
+        return run_app(job, assets=["s3://bucket/model"])
+
     @flow
     def work() -> Any:
-        return run_app(job, assets=["s3://bucket/model"])
+        with pytest.raises(ConfigError, match="only a task"):
+            run_app(job, assets=True)
+        return ordinary()
 
     results = work()
     found = eventually(lambda: host.events("s3://bucket/model"), 60)
@@ -73,11 +80,11 @@ def test_an_app_without_artifacts_makes_no_asset(
     from prefect import flow
     from prefect.runtime import flow_run
 
-    from transload_prefect import run_app
+    from transload_prefect import app_task
 
     @flow
     def work() -> Any:
-        return run_app(job, assets=True).state.name, str(flow_run.id)
+        return app_task(job, assets=True)().state.name, str(flow_run.id)
 
     state, flow_run_id = work()
     assert state == "SUCCEEDED"

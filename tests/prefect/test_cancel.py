@@ -19,10 +19,11 @@ FLOW = """
 import asyncio, sys
 from jobs import job
 from prefect import flow, task as ordinary
-from transload_prefect import app_task, run_app
+from transload_prefect import app_task, run_app, run_app_async
 
 gate, how, on_kill = sys.argv[1:4]
-task = app_task(job, component_args={"gate": gate, "lines": 1}, on_kill=on_kill)
+given = {"component_args": {"gate": gate, "lines": 1}, "on_kill": on_kill}
+task = app_task(job, **given)
 
 @flow(name="plain", log_prints=True)
 def work():
@@ -49,7 +50,7 @@ INSIDE = {
 @flow(name="plain")
 async def work_in_a_loop():
     if how == "coroutine":
-        await task()
+        await run_app_async(job, **given)
     else:
         for future in task.map(value=[1.0, 2.0]):
             await asyncio.to_thread(future.result)

@@ -71,7 +71,7 @@ def test_secrets_are_found_by_the_block(host: Any) -> None:
 def test_blocks_of_one_name_have_their_own_secrets(host: Any) -> None:
     """Flow runs with blocks of one name each get their own secrets, also after a change."""
     from transload_prefect import TransloadCluster
-    from transload_prefect.adapter import runner_of
+    from transload_prefect.step import runner_of
 
     name = f"prod-{uuid4().hex[:6]}"
     blocks = [

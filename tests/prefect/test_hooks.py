@@ -1,4 +1,4 @@
-"""Hooks, and all else that is set on an app task, live on in its copies."""
+"""Hooks of an app task are Prefect's own."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def test_hooks_of_an_awaited_task(host: Any) -> None:
     """All kinds of hooks run where a task is awaited, also those added after the first call."""
     from transload_prefect import app_task
 
-    train = app_task(job)
+    train = app_task(job, asynchronous=True)
     called: list[str] = []
     train.on_rollback(lambda txn: called.append("rollback"))
     train.on_commit(lambda txn: called.append("commit"))
@@ -54,46 +54,18 @@ async def _failed(task: Any) -> None:
     await work()
 
 
-def test_hooks_and_attributes_after_with_options(host: Any) -> None:
-    """A copy has all hooks of its original, and what was set on it, but shares none of them."""
+def test_hooks_of_a_trial() -> None:
+    """The task of a trial has the hooks and settings that the search's tasks were given."""
     from transload_prefect import app_task
+    from transload_prefect.task import trial_task
 
-    given: list[Any] = []
-    train = app_task(job, retries=1, on_completion=given)
-    called: list[str] = []
-    train.on_rollback(lambda txn: called.append("rollback"))
-    train.on_commit(lambda txn: called.append("commit"))
-    train.on_completion(lambda task, run, state: called.append("completion"))
-    train.retries = 4
-    train.tags.add("late")
-    train.timeout_seconds = 300.0
-    train.owner = "somebody"
-    trial = train.of_trial(
-        0, "trial", namespace="search", context_args={}, meanwhile=train.spec.meanwhile
+    task = app_task(job, retries=4, tags=["late"], on_completion=[_completed])
+    trial = trial_task(
+        task, 0, "trial", namespace="search", context_args={}, meanwhile=task.spec.meanwhile
     )
-    copies = [train.with_options(description="a copy"), train.aio, trial]
-    for each in copies:
-        assert (each.retries, each.tags, each.timeout_seconds, each.owner) == (
-            4,
-            {"late"},
-            300.0,
-            "somebody",
-        )
-    copies[0].on_completion(lambda task, run, state: called.append("only the copy's"))
-    assert (len(train.on_completion_hooks), len(copies[0].on_completion_hooks), given) == (1, 2, [])
-    _transacted(copies[0].with_options(name="other"))
-    assert called == ["commit", *["completion", "only the copy's"] * 2, "rollback"]
+    assert (trial.retries, trial.tags, trial.task_run_name) == (4, {"late"}, "trial")
+    assert trial.on_completion_hooks == [_completed]
 
 
-def test_hooks_given_with_options(host: Any) -> None:
-    """Hooks that ``with_options`` gives replace those of their kind. The others stay."""
-    from transload_prefect import app_task
-
-    called: list[str] = []
-    train = app_task(
-        job,
-        on_rollback=[lambda txn: called.append("old")],
-        on_commit=[lambda txn: called.append("kept")],
-    )
-    _transacted(train.with_options(on_rollback=[lambda txn: called.append("new")]))
-    assert called == ["kept", "new"]
+def _completed(task: Any, run: Any, state: Any) -> None:
+    """Do nothing."""

@@ -8,6 +8,9 @@ from typing import Any
 import pytest
 from jobs import job
 
+from transload.errors import ConfigError, SpecError
+from transload.pipelines import host_runner
+
 
 def _retried(body: Any) -> list[Any]:
     """Return what the body returns in the first try of a flow, which then fails, and in its
@@ -172,6 +175,9 @@ def test_futures_are_known_by_their_values(host: Any) -> None:
 POOL = """
 import sys
 from jobs import job
+
+from transload.errors import ConfigError, SpecError
+from transload.pipelines import host_runner
 from prefect import flow
 from prefect.task_runners import ProcessPoolTaskRunner
 from transload_prefect import app_task
@@ -211,3 +217,100 @@ def test_tasks_in_processes_of_their_own(
         assert "key=" in "".join(lines)
     else:
         assert len({line.split()[2] for line in lines}) == 2
+
+
+def test_jobs_of_tasks_of_the_users(host: Any) -> None:
+    """Equal tasks, equal jobs in each, and tries of one: each job is found again as its own."""
+    from prefect import flow, task
+
+    from transload_prefect import run_app
+
+    tries: list[tuple[float, tuple[str, ...]]] = []
+
+    @task(retries=1)
+    def outer(value: float) -> None:
+        given: dict[str, Any] = {"component_args": {"value": value}}
+        handles = [run_app(job, **given).handle for _ in range(2)]
+        tries.append((value, tuple(handles)))
+        if len([each for each in tries if each[1] == tries[-1][1]]) == 1:
+            raise RuntimeError("the first try")
+
+    @flow
+    def work() -> None:
+        outer.map([1.0, 1.0, 2.0]).result()
+
+    work()
+    assert len(tries) == 6
+    assert len(set(tries)) == 3
+    assert len({handle for _, handles in tries for handle in handles}) == 6
+
+
+def test_a_key_that_two_ask_for(host: Any) -> None:
+    """A key names one job of its flow run, so that whoever asks next is refused, by its name."""
+    from prefect import flow, task
+
+    from transload_prefect import app_task, run_app
+
+    @task
+    def outer(value: float) -> None:
+        run_app(job, component_args={"value": value}, key="mine")
+
+    keyed = app_task(job, key="one")
+
+    @flow
+    def work() -> list[str]:
+        states = [outer(value, return_state=True) for value in (1.0, 2.0)]
+        states += [keyed(value=value, return_state=True) for value in (1.0, 2.0)]
+        run_app(job, key="own")
+        with pytest.raises(SpecError, match="key='own'"):
+            run_app(job, key="own")
+        errors = [state.result(raise_on_failure=False) for state in states]
+        return [str(each) if isinstance(each, SpecError) else "" for each in errors]
+
+    first, second, third, fourth = work()
+    assert (first, third) == ("", "")
+    assert "key=" in second and "key=" in fourth
+
+
+@pytest.mark.filterwarnings("ignore:Logger 'prefect.task_runs':UserWarning")  # of any such task
+def test_outside_of_a_flow(host: Any) -> None:
+    """A task without a flow has a job for each ask, and its tries share them. A script has none."""
+    from prefect import task
+
+    from transload_prefect import run_app
+
+    tries: list[list[str]] = []
+
+    @task(retries=1)
+    def alone() -> None:
+        tries.append([run_app(job).handle for _ in range(2)])
+        if len(tries) == 1:
+            raise RuntimeError("the first try")
+
+    alone()
+    assert tries[0] == tries[1]
+    assert len(set(tries[0])) == 2
+    with pytest.raises(ConfigError, match="inside a flow or a task"):
+        run_app(job)
+
+
+def test_a_job_whose_twin_is_cached(host: Any) -> None:
+    """A call that Prefect skips, for it has the result of its twin, shifts no other job."""
+    from prefect import flow
+    from prefect.cache_policies import INPUTS
+
+    from transload_prefect import app_task
+
+    cached = app_task(job, name="twin", cache_policy=INPUTS, persist_result=True)
+    plain = app_task(job, name="twin")
+    seen: list[list[str]] = []
+
+    @flow(retries=1)
+    def work() -> None:
+        seen.append([cached(value=3).handle, cached(value=3).handle, plain(value=3).handle])
+        if len(seen) == 1:
+            raise RuntimeError("the first try")
+
+    work()
+    assert seen[0][0] == seen[0][1] == seen[1][0] == seen[1][1]
+    assert len(host_runner("prefect").list("local")) == len({*seen[0], *seen[1]})

@@ -5,17 +5,25 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 from uuid import UUID
 
 
 def _notes(host: Any) -> tuple[UUID, Any]:
-    from transload_prefect.context import RunContext
     from transload_prefect.notes import notes_of
 
     flow = host.post("/flows/", name="notes")
     flow_run_id = UUID(host.post("/flow_runs/", flow_id=flow["id"])["id"])
-    return flow_run_id, notes_of(RunContext("train", "train#0", flow_run_id))
+    return flow_run_id, notes_of(_context(flow_run_id))
+
+
+def _context(flow_run_id: UUID) -> Any:
+    """Return the context of a flow run, of which these tests need the id only."""
+    from transload_prefect.runs import RunContext
+
+    flow: Any = SimpleNamespace(flow_run=SimpleNamespace(id=flow_run_id))
+    return RunContext("train", "train#0", flow)
 
 
 def _kept(host: Any, flow_run_id: UUID) -> dict[str, str]:
@@ -26,13 +34,12 @@ def _kept(host: Any, flow_run_id: UUID) -> dict[str, str]:
 def test_notes_outlive_the_process(host: Any, drain: Callable[[], None]) -> None:
     """Another process reads what was kept, and makes a note anew whose artifact was deleted."""
     from transload_prefect import notes
-    from transload_prefect.context import RunContext
 
     flow_run_id, made = _notes(host)
     made.submitted("local://x/app")
     drain()
     notes._notes_in.cache_clear()
-    again = notes.notes_of(RunContext("train", "train#0", flow_run_id))
+    again = notes.notes_of(_context(flow_run_id))
     assert again is not None and again is not made
     assert (again.handle, again.generation) == ("local://x/app", "0")
     host.ask("DELETE", f"/artifacts/{host.artifacts(flow_run_id)[0]['id']}")
@@ -51,14 +58,14 @@ def test_notes_outlive_the_process(host: Any, drain: Callable[[], None]) -> None
 def test_a_zero_byte_does_not_reach_the_server() -> None:
     """A zero byte in a line is shown as unreadable, since a database may refuse a whole batch."""
     from transload.schedulers.api import Stream
-    from transload_prefect.context import RunContext
+    from transload_prefect.runs import RunContext
     from transload_prefect.traces import Traces
 
     lines: list[str] = []
     logger = logging.getLogger("test_notes.zero")
     logger.setLevel(logging.INFO)
     logger.addFilter(lambda record: lines.append(record.getMessage()) or False)
-    context = RunContext("train", None, None)
+    context = RunContext("train", "train#0")
     traces = Traces(context, logger, artifacts=False, events=False, stderr_level=logging.WARNING)
     traces.sink("main", 0, Stream.STDOUT, "a\0b\n")
     assert lines == ["main/0 a\ufffdb"]

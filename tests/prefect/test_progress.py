@@ -14,7 +14,7 @@ from transload.specs import AppState, AppStatus, Progress, ReplicaStatus, RoleSt
 from transload_prefect import api, app_task
 from transload_prefect.artifacts import Bar, bar_of
 from transload_prefect.background import background
-from transload_prefect.context import RunContext
+from transload_prefect.runs import RunContext
 from transload_prefect.traces import Traces
 
 HANDLE = "local://prefect/train-1"
@@ -33,7 +33,8 @@ def test_a_training_that_is_interrupted_and_fails(host: Any, eventually: Any) ->
 
     @flow
     def work() -> Any:
-        tasks = [task, lucky, lucky.with_options(name="anew", checkpoints="new")]
+        anew = app_task(second_time_lucky, name="anew", retries=1, checkpoints="new")
+        tasks = [task, lucky, anew]
         futures = [each.submit(return_state=False) for each in tasks]
         for each in futures:
             each.wait()
@@ -97,7 +98,7 @@ def test_prefect_refuses_the_bar(
         raise RuntimeError("no room")
 
     monkeypatch.setattr(api, "create_artifact", refuse)
-    run = RunContext("train", None, flow_run_id="0")
+    run = RunContext("train", "train#0")
     traces = Traces(run, logging.getLogger("train"), artifacts=True, events=False)
     background().post(partial(is_busy.wait, 60))
     for fraction in (0.1, 0.2, 0.3):

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
+
+import pytest
+from packaging.version import Version
 
 from transload.pipelines import host_runner
 
@@ -14,7 +18,7 @@ FLOW = """
 import sys
 from uuid import UUID
 from jobs import job
-from prefect import flow
+from prefect import flow, task as prefect_task
 from prefect.client.orchestration import get_client
 from transload_prefect import app_task, run_app
 
@@ -91,6 +95,73 @@ def test_killed_and_run_again(
     counts = Counter(lines())
     assert max(counts.values()) <= 4, counts
     assert set(counts) == expected
+
+
+@pytest.mark.skipif(
+    Version(version("prefect")) < Version("3.9"), reason="Prefect 3.8 notices no suspension"
+)
+def test_suspended_and_resumed(
+    host: Any, gate: Path, script: Callable[[str], Any], tmp_path: Path, eventually: Any
+) -> None:
+    """A flow run that is suspended while its jobs run ends its process, and finds them when resumed.
+
+    Prefect notices this for the run of a deployment only. Another process stands for its worker.
+    """
+    out = tmp_path / "out"
+    flow = script(FLOW.replace(*DEPLOYED))
+    first = flow.start(str(gate), "new", str(out))
+    eventually(lambda: sorted(_apps()) == ["RUNNING", "RUNNING", "SUCCEEDED"], 60)
+    flow_run_id = eventually(lambda: _latest(host), 60)
+    suspended = {"type": "PAUSED", "name": "Suspended", "state_details": {"pause_reschedule": True}}
+    host.post(f"/flow_runs/{flow_run_id}/set_state", state=suspended, force=True)
+    eventually(lambda: first.poll() is not None, 60)
+    assert host.flow_run(flow_run_id)["state_name"] == "Suspended"
+    assert sorted(_apps()) == ["RUNNING", "RUNNING", "SUCCEEDED"]
+    host.post(f"/flow_runs/{flow_run_id}/set_state", state={"type": "PENDING"}, force=True)
+    second = flow.start(str(gate), flow_run_id, str(out))
+    eventually(lambda: any("attached to" in line["message"] for line in host.logs(flow_run_id)), 60)
+    gate.touch()
+    eventually(lambda: second.poll() is not None, 60)
+    assert second.returncode == 0, flow.log.read_text()[-3000:]
+    assert _apps() == ["SUCCEEDED"] * 4
+
+
+def test_tasks_of_a_users_own_run_again(
+    host: Any, gate: Path, script: Callable[[str], Any], tmp_path: Path, eventually: Any
+) -> None:
+    """Three mapped tasks that call `run_app` have three jobs, all attached to after SIGKILL."""
+    out = tmp_path / "out"
+    flow = script(FLOW.replace("first = run", OWN + "    first = run"))
+    first = flow.start(str(gate), "new", str(out))
+    eventually(lambda: _apps() == ["RUNNING"] * 3, 60)
+    flow_run_id = eventually(lambda: _latest(host), 60)
+    first.kill()
+    first.wait(timeout=10)
+    second = flow.start(str(gate), flow_run_id, str(out))
+
+    def attached() -> set[str]:
+        lines = [each["message"] for each in host.logs(flow_run_id)]
+        return {line.split()[2] for line in lines if line.startswith("attached to")}
+
+    eventually(lambda: len(attached()) == 3, 60)
+    assert _apps() == ["RUNNING"] * 3
+    gate.touch()
+    eventually(lambda: second.poll() is not None, 60)
+    assert second.returncode == 0, flow.log.read_text()[-3000:]
+    assert _apps() == ["SUCCEEDED"] * 7
+
+
+BY_DEPLOYMENT = (
+    "create_flow_run_from_deployment(client.create_deployment(client.create_flow(work), 'again'), "
+)
+DEPLOYED = ("create_flow_run(work, ", BY_DEPLOYMENT)
+
+OWN = """@prefect_task
+    def own(value):
+        return run_app(job, component_args={"value": value, "gate": gate}).value("value")
+
+    assert own.map([1.0, 1.0, 2.0]).result() == [1.0, 1.0, 2.0]
+"""
 
 
 def test_flow_retry_finds_its_apps(host: Any) -> None:

@@ -46,7 +46,7 @@ def test_a_name_that_was_given_is_the_name_of_the_job(host: Any) -> None:
             run_app(command=code),
             named(),
             named.with_options(name="zen of/python")(),
-            run_app("utils.echo", name="hello"),
+            app_task("utils.echo", name="hello")(),
             run_app("utils.echo", name="hello", overrides={"name": "mine"}),
             run_app(AppDef("echo", [Role("r", "", entrypoint="true")])),
             run_app(AppDef("echo", [Role("r", "", entrypoint="true")]), name="hi"),
@@ -58,22 +58,26 @@ def test_a_name_that_was_given_is_the_name_of_the_job(host: Any) -> None:
 
 def test_who_asked_is_kept_with_the_job(host: Any) -> None:
     """A job leads to the flow run and the task run that it was submitted for."""
-    from prefect import flow
+    from prefect import flow, task
     from prefect.runtime import flow_run
 
     from transload_prefect import app_task, run_app
 
+    @task(name="true")
+    def ordinary() -> str:
+        return str(run_app(command=["true"]).handle)
+
     @flow(name="rates", flow_run_name="nightly")
     def work() -> list[Any]:
         runner = host_runner("prefect")
-        of_task = app_task(command=["true"], name="train")()
-        of_flow = run_app(command=["true"])
-        found = [
-            runner.job(each.handle).description().asked["prefect"] for each in (of_task, of_flow)
-        ]
+        handles = [app_task(command=["true"], name="train")().handle, ordinary()]
+        handles.append(run_app(command=["true"]).handle)
+        found = [runner.job(each).description().asked["prefect"] for each in handles]
         return [str(flow_run.id), *found]
 
-    run_id, *jobs = work()
+    run_id, *jobs, of_flow = work()
+    assert of_flow["flow_run"] == run_id and "task_run" not in of_flow
+    assert of_flow["url"].endswith(f"/runs/flow-run/{run_id}")
     assert jobs[0]["task_run"] != jobs[1]["task_run"]
     for asked, name in zip(jobs, ("train", "true"), strict=True):
         assert asked["task_run"] and asked["task_run_name"].startswith(name)
@@ -118,13 +122,13 @@ def test_two_roles_of_three_replicas_are_one_task(host: Any, eventually: Any) ->
     """All replicas of all roles are in one task run, its artifacts and its results."""
     from prefect import flow
 
-    from transload_prefect import run_app
+    from transload_prefect import app_task
 
     @flow
     def work() -> Any:
-        return _flow_run_id(), run_app(
+        return _flow_run_id(), app_task(
             job, component_args={"roles": 2, "replicas": 3, "value": 7}, name="Gang!"
-        )
+        )()
 
     flow_run_id, results = work()
     assert results.results == {"main": {"value": 7.0}, "other": {"value": 7.0}}
@@ -353,7 +357,7 @@ def test_unknown_state_is_a_crashed_task(host: Any, tmp_path: Path, eventually: 
     """UNKNOWN for longer than patience gives the state AppCrashed."""
     from prefect import flow
 
-    from transload_prefect import run_app
+    from transload_prefect import app_task
     from transload_testing.scripted import ScriptedControl, scripted_app
 
     control = ScriptedControl(tmp_path / "scripted")
@@ -364,7 +368,7 @@ def test_unknown_state_is_a_crashed_task(host: Any, tmp_path: Path, eventually: 
 
         @flow
         def work() -> Any:
-            state = run_app(app, scheduler="scripted", patience=0.2, poll_interval=0.1)
+            state = app_task(app, scheduler="scripted", patience=0.2, poll_interval=0.1)()
             return _flow_run_id(), (state.type.name, state.name)
 
         flow_run_id, state = work()
@@ -430,37 +434,16 @@ def test_a_time_limit_cancels_whatever_a_kill_does(
     eventually(lambda: [each.state.name for each in runner.list("local")] == ["CANCELLED"], 30)
 
 
-def test_async_flow(host: Any) -> None:
-    """In an async flow the same task is awaited, and gather runs jobs in the order of the calls."""
+def test_with_options(host: Any) -> None:
+    """``with_options`` is Prefect's own: it changes the task, and the job stays as it was."""
     from prefect import flow
 
-    from transload_prefect import app_task, run_app_async
-
-    task = app_task(job)
-
-    @flow
-    async def work() -> Any:
-        several = await asyncio.gather(*(task(value=value) for value in range(3)))
-        one = await run_app_async("utils.echo", component_args={"msg": "hi"})
-        submitted = await asyncio.to_thread(task.submit(value=3).result)
-        mapped = await asyncio.to_thread(task.map(value=[4, 5]).result)
-        return [each.value("value") for each in [*several, submitted, *mapped]], one.state.name
-
-    assert asyncio.run(work()) == ([0.0, 1.0, 2.0, 3.0, 4.0, 5.0], "SUCCEEDED")
-
-
-def test_with_options(host: Any, eventually: Any) -> None:
-    """``with_options`` takes Prefect's settings and the adapter's, and keeps the others."""
-    from prefect import flow
-
-    from transload_prefect import AppTask, app_task
+    from transload_prefect import app_task
 
     base = app_task(job, component_args={"value": 5}, retries=1, on_kill="detach", tags=["a"])
-    changed = base.with_options(name="other", retries=4, patience=7, tags=["b"])
-    assert isinstance(changed, AppTask)
+    changed = base.with_options(name="other", retries=4, tags=["b"])
     assert (changed.name, changed.retries, changed.tags) == ("other", 4, {"b"})
-    assert (changed.spec.options.on_kill, changed.spec.options.patience) == ("detach", 7)
-    assert (base.retries, base.spec.options.patience) == (1, 300.0)
+    assert base.retries == 1
 
     @flow
     def work() -> Any:
@@ -484,9 +467,13 @@ def test_task_timeout_cancels(host: Any, gate: Path, eventually: Any) -> None:
         submitted = task.submit(return_state=True)
         return _flow_run_id(), called.name, submitted.name
 
+    awaited = app_task(
+        job, component_args={"gate": str(gate)}, timeout_seconds=1, asynchronous=True
+    )
+
     @flow
     async def work_async() -> Any:
-        return (await task(return_state=True)).name
+        return (await awaited(return_state=True)).name
 
     flow_run_id, *names = work()
     assert [*names, asyncio.run(work_async())] == ["TimedOut"] * 3
@@ -512,42 +499,31 @@ def test_app_inside_a_task(host: Any) -> None:
     assert len(set(work())) == 3
 
 
-def test_task_runs_are_named_by_their_arguments() -> None:
-    """A task run's name has the arguments of the call, or else of the task, shortened and masked."""
-    from transload_prefect.arguments import LeftOpen
-    from transload_prefect.task import _task_run_name
-
-    given = {
-        "lr": 0.1,
-        "note": "a\nlong text that goes on and on",
-        "api_key": "hunter2",
-        "epochs": LeftOpen("3"),
-    }
-    own = {"launch": None, "transload_call": None}
-    named = _task_run_name("train", {"seed": 7}, {**given, **own})
-    assert named == "train seed=7 lr=0.1 note=a long text that goes on… api_key=******"
-    assert _task_run_name("train", {"lr": 0.2, "token": "x"}, own) == "train lr=0.2 token=******"
-    assert _task_run_name("train", ["--lr", "0.2"], own) == "train"
-
-
-def test_names_of_apps_that_are_run_at_once(host: Any) -> None:
-    """Several calls of `run_app` are told apart by the arguments that each was made with, as the
-    server shows.
-    """
+def test_task_runs_are_named_by_their_arguments(host: Any, eventually: Any) -> None:
+    """A task run's name has what its call and its task have set, shortened and masked."""
     from prefect import flow
 
-    from transload_prefect import run_app
+    from transload_prefect import app_task
+
+    def train(
+        lr: float, epochs: int = 3, note: str = "", api_key: str = "", seed: int = 0
+    ) -> AppDef:
+        return AppDef("train", [Role("main", "", entrypoint="true")])
 
     @flow
-    def work() -> Any:
-        from prefect.context import FlowRunContext
+    def work() -> str:
+        task = app_task(train, component_args={"seed": 7})
+        long = "a\nlong text that goes on and on"
+        task(lr=0.1, note=long, api_key="hunter2", launch={"scheduler": "local"})
+        task.with_options(name="other")(lr=0.2, epochs=3)
+        return _flow_run_id()
 
-        for value in (3, 4):
-            run_app(job, component_args={"value": value})
-        return FlowRunContext.get().flow_run.id  # type: ignore[union-attr]
-
-    names = sorted(each["name"] for each in host.task_runs(work()))
-    assert names == ["job value=3", "job value=4"]
+    flow_run_id = work()
+    names = {
+        "train seed=7 lr=0.1 note=a long text that goes on… api_key=******",
+        "other seed=7 lr=0.2",
+    }
+    eventually(lambda: {each["name"] for each in host.task_runs(flow_run_id)} == names, 60)
 
 
 def test_a_time_limit_while_the_scheduler_is_away(

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import assert_type
 
+from transload.runner import AppResults
 from transload.specs import AppDef
-from transload_prefect import AppTask, app_task, search_flow
+from transload_prefect import app_task, may_retry, run_app, run_app_async, search_flow
 from transload_search import Objective, Parameter, Search
 
 
@@ -17,10 +18,16 @@ def component(value: int = 1) -> AppDef:
 def by_task() -> None:
     """Check the task."""
     train = app_task(component, name="train", retries=2, patience=60.0, tags=["training"])
-    assert_type(train, AppTask)
-    assert_type(train.with_options(timeout_seconds=60, scheduler="slurm"), AppTask)
+    train.with_options(timeout_seconds=60, retry_condition_fn=may_retry)
     app_task(component, retires=2)  # type: ignore[call-arg]
     app_task(command=["true"], retries="2")  # type: ignore[arg-type]
+
+
+async def in_a_flow() -> None:
+    """Check what runs where the code stands."""
+    assert_type(run_app(component, component_args={"value": 2}, gpu=1), AppResults)
+    assert_type(await run_app_async(command=["true"], key="first"), AppResults)
+    run_app(component, retries=2)  # type: ignore[call-arg]
 
 
 def by_search() -> None:

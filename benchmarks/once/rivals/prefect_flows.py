@@ -17,9 +17,9 @@ RETRIES = {"retries": 3, "retry_delay_seconds": 1}
 
 def transload(app, scheduler, **_):
     """Ours."""
-    from transload_prefect import run_app
+    from transload_prefect import app_task
 
-    return run_app(app, scheduler=scheduler, **RETRIES).to_dict()
+    return app_task(app, scheduler=scheduler, **RETRIES)().to_dict()
 
 
 def shell(command, results, **_):

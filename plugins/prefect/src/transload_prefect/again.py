@@ -8,67 +8,45 @@ another process of the flow run sees it as well.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, ClassVar, Final
+from typing import Any, ClassVar
 
-from prefect.context import TaskRunContext
 from prefect.settings import PREFECT_TASKS_REFRESH_CACHE
 from prefect.transactions import get_transaction
 
-from transload_prefect.notes import Notes, noted
-
-_DONE: Final = "transload.done"
-"""Name of the value in a transaction that says which job was run in it."""
+from transload_prefect.notes import Notes
+from transload_prefect.runs import running_tasks
 
 
+@dataclass(frozen=True)
 class BeginAgain:
     """A hook of a transaction with which another generation of a job begins.
 
     Args:
         notes: of the job.
         generation: the one that is over.
+        always: else only if a hook of the user's has undone something.
     """
 
-    log_on_run = False  # for Prefect: it is no hook of the user's
+    log_on_run: ClassVar[bool] = False  # for Prefect: it is no hook of the user's
 
-    def __init__(self, notes: Notes, generation: str) -> None:
-        self._notes = notes
-        self._generation = generation
+    notes: Notes
+    generation: str
+    always: bool
 
     def __call__(self, transaction: Any) -> None:
         """Note that it begins."""
-        self._notes.end_generation(self._generation)
-
-
-@dataclass(frozen=True)
-class RolledBack:
-    """A rollback hook of all job tasks, which is the last of each.
-
-    Prefect begins with it, whatever the user's hooks do.
-    """
-
-    log_on_run: ClassVar[bool] = False
-
-    def __call__(self, transaction: Any) -> None:
-        """Begin again, unless nothing was undone."""
-        flow_run_id, unit, generation, in_own = transaction.get(_DONE, (None, None, None, False))
-        hooks = [
-            each for each in transaction.on_rollback_hooks if getattr(each, "log_on_run", True)
-        ]
-        if unit is not None and (in_own or hooks):
-            BeginAgain(noted(flow_run_id, unit), generation)(transaction)
-
-
-ROLLED_BACK: Final = RolledBack()
+        hooks = transaction.on_rollback_hooks
+        if self.always or any(getattr(each, "log_on_run", True) for each in hooks):
+            self.notes.end_generation(self.generation)
 
 
 def note_done(notes: Notes | None) -> None:
-    """Note in the running transaction which job runs in it.
+    """Have the end of the running transaction begin another generation, where it asks for that.
 
-    By that its end can begin another generation. A task that fails rolls back the tasks that it
-    called. This alone undoes nothing, so its retry collects what they did. For another generation,
-    something has to be rolled back by a hook, or in a transaction that the user opened.
+    A task that fails rolls back the tasks that it called. This alone undoes nothing, so its retry
+    collects what they did. For another generation, something has to be rolled back by a hook, or in
+    a transaction that the user opened.
 
     Args:
         notes: of the job, or None if nothing finds it again.
@@ -76,30 +54,18 @@ def note_done(notes: Notes | None) -> None:
     transaction: Any = get_transaction()
     if notes is None or transaction is None:
         return
-    running = list(_running_tasks())
+    running = list(running_tasks())
     in_own = _open_transactions(transaction) > len(running)
-    transaction.set(_DONE, (notes.flow_run_id, notes.unit, notes.generation, in_own))
-    if any(map(_refreshes, running)):
-        transaction.on_commit_hooks.append(BeginAgain(notes, notes.generation))
+    rolled_back = BeginAgain(notes, notes.generation, always=in_own)
+    transaction.on_rollback_hooks.append(rolled_back)
+    if any(_refreshes(each.task) for each in running):
+        transaction.on_commit_hooks.append(BeginAgain(notes, notes.generation, always=True))
 
 
 def _refreshes(task: Any) -> bool:
     return bool(
         PREFECT_TASKS_REFRESH_CACHE.value() if task.refresh_cache is None else task.refresh_cache
     )
-
-
-def _running_tasks() -> Iterator[Any]:
-    """Yield the task whose code runs, and those around it. Each has a separate transaction."""
-    context, seen = TaskRunContext.get(), set()
-    while isinstance(context, TaskRunContext):
-        if (
-            context.task_run.id not in seen
-        ):  # Prefect enters the context of a task run more than once
-            seen.add(context.task_run.id)
-            yield context.task
-        token = getattr(context, "_token", None)
-        context = token.old_value if token is not None else None
 
 
 def _open_transactions(transaction: Any) -> int:

@@ -6,25 +6,27 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from transload.pipelines import dry_run
-from transload_prefect.adapter import HOST, on_cluster, runner_of
 from transload_prefect.cluster import cluster_named
+from transload_prefect.states import HOST
+from transload_prefect.step import on_cluster, runner_of
 
 if TYPE_CHECKING:
-    from transload_prefect.task import AppTask
+    from prefect import Task
 
 
-def dry_run_task(task: AppTask, context_args: Mapping[str, Any]) -> str:
+def dry_run_task(task: Task[..., Any], context_args: Mapping[str, Any]) -> str:
     """Return what a task would submit, below its name and what Prefect makes of it.
 
     Args:
-        task: the task.
+        task: of `transload_prefect.app_task`.
         context_args: arguments that its component may declare.
 
     Raises:
         SpecError: if the app definition is wrong, or the scheduler cannot express it.
         ConfigError: for an unknown cluster, scheduler or option.
     """
-    spec = task.spec
+    made: Any = task
+    spec = made.spec
     cluster = None
     if spec.cluster is not None:
         cluster = cluster_named(spec.cluster)

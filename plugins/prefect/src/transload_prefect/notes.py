@@ -21,7 +21,7 @@ from transload_prefect.artifacts import artifact_key, log_note
 from transload_prefect.background import background
 
 if TYPE_CHECKING:
-    from transload_prefect.context import RunContext
+    from transload_prefect.runs import RunContext
 
 UNIT: Final = "transload.unit"
 HANDLE: Final = "transload.handle"
@@ -121,19 +121,14 @@ def notes_of(context: RunContext) -> Notes | None:
     Returns:
         None outside of a flow run, since nothing finds the job again there.
     """
-    flow_run_id, unit = context.flow_run_id, context.unit
-    if flow_run_id is None or unit is None:
+    if context.flow is None:
         return None
-    notes = noted(flow_run_id, unit)
+    with _lock:
+        known = _notes_in(context.flow_run_id)
+        notes = known.setdefault(context.unit, Notes(context.flow_run_id, context.unit))
     notes.name = context.name
     notes.task_run_id = context.task_run_id
     return notes
-
-
-def noted(flow_run_id: Any, unit: str) -> Notes:
-    """Return the notes about a job of a flow run."""
-    with _lock:
-        return _notes_in(flow_run_id).setdefault(unit, Notes(flow_run_id, unit))
 
 
 @lru_cache(256)

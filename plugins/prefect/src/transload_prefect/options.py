@@ -1,4 +1,4 @@
-"""What `transload_prefect.app_task` and its like take, for editors and type checkers."""
+"""What `transload_prefect.run_app` and its like take, for editors and type checkers."""
 
 from __future__ import annotations
 
@@ -57,11 +57,10 @@ class PrefectOptions(TypedDict, total=False):
 
 
 class AdapterOptions(TypedDict, total=False):
-    """The settings of a job task besides its launch (see `transload_prefect.settings.AppSpec`)."""
+    """The settings of a job besides its launch (see `transload_prefect.settings.AppSpec`)."""
 
     artifacts: bool
     assets: bool | list[str]
-    asynchronous: bool | None
     cluster: TransloadCluster | str | None
     events: bool
     inherit_env: bool
@@ -70,7 +69,7 @@ class AdapterOptions(TypedDict, total=False):
 
 
 class LaunchOptions(TypedDict, total=False):
-    """The arguments of `transload.pipelines.Launch` that a task takes by their own names.
+    """The arguments of `transload.pipelines.Launch` that are taken by their own names.
 
     The arguments of a component are ``component_args`` here. ``checkpoints`` is that of
     `transload.pipelines.ExecutionOptions`: the handle of an ended job goes into ``launch``.
@@ -88,14 +87,22 @@ class LaunchOptions(TypedDict, total=False):
     workspace: str | Workspace | None
 
 
-class TrialOptions(
-    LaunchOptions, JobSettings, ExecutionSettings, AdapterOptions, PrefectOptions, total=False
-):
-    """The settings of the tasks that run the trials of a search."""
+class JobOptions(LaunchOptions, JobSettings, ExecutionSettings, AdapterOptions, total=False):
+    """The settings of a job."""
 
 
-class TaskOptions(TrialOptions, total=False):
-    """The settings of a task."""
+class AppOptions(JobOptions, total=False):
+    """The settings of `transload_prefect.run_app`."""
 
     name: str | None
     tracker_base: str | None
+
+
+class TrialOptions(JobOptions, PrefectOptions, total=False):
+    """The settings of the tasks that run the trials of a search."""
+
+
+class TaskOptions(AppOptions, PrefectOptions, total=False):
+    """The settings of `transload_prefect.app_task`."""
+
+    asynchronous: bool

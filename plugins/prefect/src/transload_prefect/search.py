@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Unpack
 
-from prefect import Flow, get_run_logger
+from prefect import Flow, Task, get_run_logger
 from prefect.context import FlowRunContext
 from prefect.exceptions import CancelledRun
 
@@ -19,8 +19,7 @@ from transload_prefect.artifacts import artifact_key, table, trial_rows
 from transload_prefect.background import background
 from transload_prefect.convert import dry_run_task
 from transload_prefect.states import APP_CANCELLED
-from transload_prefect.task import AppTask
-from transload_prefect.tasks import app_task
+from transload_prefect.task import app_task, trial_task
 from transload_prefect.watch import watch_of
 from transload_search import (
     Search,
@@ -120,7 +119,7 @@ def _default_base() -> str:
 class SearchRun:
     """One run of a search's flow, which goes on where the ledger says that it was."""
 
-    def __init__(self, name: str, search: Search, task: AppTask, tracker_base: str) -> None:
+    def __init__(self, name: str, search: Search, task: Task[..., Any], tracker_base: str) -> None:
         base = tracker_base
         if "://" not in base:
             base = os.path.abspath(base)
@@ -191,7 +190,8 @@ class SearchRun:
 
     def _submit(self, trial: SearchTrial) -> Any:
         index, ledger = trial.index, self._ledger
-        task = self._task.of_trial(
+        task: Any = trial_task(
+            self._task,
             index,
             f"{self._name}-{index}",
             namespace=ledger.id,

@@ -1,16 +1,14 @@
-"""The settings of a job task, apart from Prefect's own."""
+"""The settings of a job in a flow, apart from Prefect's own."""
 
 from __future__ import annotations
 
 import inspect
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, field, fields, replace
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Final
-
-from prefect import Task
 
 from transload.errors import ConfigError, SpecError
 from transload.pipelines import (
@@ -18,6 +16,7 @@ from transload.pipelines import (
     ExecutionOptions,
     Launch,
     Step,
+    caller_folder,
     split_overrides,
 )
 from transload.specs import nearest
@@ -27,22 +26,22 @@ if TYPE_CHECKING:
     from transload_prefect.cluster import TransloadCluster
 
 OWN: Final = ("cluster", "inherit_env", "key", "artifacts", "events", "assets", "stderr_level")
-"""Settings of a task that are the adapter's own."""
+"""Settings that are the adapter's own."""
 
 _NOT_OF_LAUNCH: Final = {"app", "component", "command", "args", "checkpoints", "overrides"}
-"""Arguments of `Launch` that a task takes in another way, or by another name."""
+"""Arguments of `Launch` that are taken in another way, or by another name."""
 
 
 @dataclass(frozen=True)
 class AppSpec:
-    """What a job task runs, and how.
+    """What runs, and how.
 
     Args:
         launch: the app definition or component, and where it goes.
         options: of `transload.pipelines.ExecutionOptions`.
         cluster: where it goes, in place of a scheduler: a block, or the name of a saved one.
         inherit_env: give the job the whole environment of the flow's process.
-        key: what tells the job from others of its flow run, instead of the task's name.
+        key: names the job in its flow run, in place of what it is and where it is asked for.
         artifacts: write artifacts.
         events: emit an event at each change of state.
         assets: with True, each artifact that the job's tracker knows is an asset that the task
@@ -110,36 +109,81 @@ def _described(function: Callable[..., Any]) -> list[Any]:
     ]
 
 
-def split_settings(
-    spec: AppSpec, settings: Mapping[str, Any]
-) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return the changes of a spec, and what is left for Prefect.
+def read_spec(
+    source: object,
+    command: Sequence[str] | None,
+    launch: Mapping[str, Any] | None,
+    settings: Mapping[str, Any],
+    others: Sequence[str] = (),
+) -> tuple[AppSpec, dict[str, Any]]:
+    """Return what is to run, and how, with the settings that are not of a job.
+
+    Args:
+        source: an AppDef, its JSON, a component (name or function), or None with a command.
+        command: a program and its arguments.
+        launch: arguments of `transload.pipelines.Launch`. What ``settings`` say goes before it.
+        settings: of a launch, of `ExecutionOptions`, of `JobSettings`, of `AppSpec`, and others.
+        others: names of settings that are left for Prefect.
 
     Raises:
+        SpecError: for a wrong source, or an unknown name in ``overrides``.
         ConfigError: for a wrong or unknown setting.
-        SpecError: for an unknown name in ``overrides``.
     """
+    made = _launch(source, command, launch or {})
+    if made.folder is None:
+        made = replace(made, folder=caller_folder("transload_prefect"))
     overrides, settings = split_overrides(settings)
     options = {each.name for each in fields(ExecutionOptions)}
-    prefect = set(inspect.signature(Task.__init__).parameters) - {"self", "fn"} | {"asynchronous"}
-    launch = {each.name for each in fields(Launch)} - _NOT_OF_LAUNCH | {"component_args"}
-    known = [*options, *prefect, *launch, *OWN]
+    of_launch = {each.name for each in fields(Launch)} - _NOT_OF_LAUNCH | {"component_args"}
+    known = [*options, *others, *of_launch, *OWN]
     for name, value in settings.items():
         if name not in known:
             names = [*known, *JOB_SETTINGS, "overrides"]
             hint = nearest("component_args" if name == "args" else name, names)
             raise ConfigError(f"{name}={value!r}: no setting of a task or of a job; {hint}")
     _check_checkpoints(settings.get("checkpoints"))
-    changes: dict[str, Any] = {name: settings[name] for name in OWN if name in settings}
-    of_options = {name: value for name, value in settings.items() if name in options}
-    if of_options:
-        changes["options"] = replace(spec.options, **of_options)
-    of_launch = {name: value for name, value in settings.items() if name in launch}
-    if "component_args" in of_launch:
-        of_launch["args"] = of_launch.pop("component_args")
-    if of_launch or overrides:
-        changes["launch"] = replace(spec.launch, **of_launch).with_overrides(overrides)
-    return changes, {name: value for name, value in settings.items() if name in prefect}
+    changes = {name: settings[name] for name in settings if name in of_launch}
+    if "component_args" in changes:
+        changes["args"] = changes.pop("component_args")
+    spec = AppSpec(
+        replace(made, **changes).with_overrides(overrides),
+        ExecutionOptions(**{name: settings[name] for name in settings if name in options}),
+        **{name: settings[name] for name in settings if name in OWN},
+    )
+    return spec, {name: settings[name] for name in settings if name in others}
+
+
+def _launch(source: object, command: Sequence[str] | None, more: Mapping[str, Any]) -> Launch:
+    if command is not None and source is not None:
+        raise SpecError(f"command={command!r}: cannot be given beside a source, {source!r}")
+    made = Launch.of(source) if command is None else Launch(command=command)
+    return launch_with(made, more)
+
+
+def launch_with(launch: Launch, more: object) -> Launch:
+    """Return a launch with other arguments.
+
+    Args:
+        launch: the launch.
+        more: arguments of `transload.pipelines.Launch` by name, or None. The results of an upstream
+            may be its parent run.
+
+    Raises:
+        ConfigError: if it holds something else.
+    """
+    if more is None:
+        return launch
+    wrong = f"launch={more!r}: must hold arguments of transload.pipelines.Launch, by name"
+    if not isinstance(more, Mapping):
+        raise ConfigError(wrong)
+    changes = dict(more)
+    handle = getattr(changes.get("parent_run_id"), "handle", None)
+    if handle:
+        changes["parent_run_id"] = handle
+    try:
+        return replace(launch, **changes).with_script_as_command()
+    except (TypeError, ValueError) as exc:
+        raise ConfigError(f"{wrong}: {exc}") from exc
 
 
 def _check_checkpoints(value: object) -> None:

@@ -8,8 +8,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from transload.pipelines import Ending, StateMap
+from transload.errors import TransloadError
+from transload.pipelines import Detached, Ending, StateMap
 from transload.specs import AppState
+
+HOST: Final = "prefect"
+"""Session name of all handles."""
 
 STATES: Final = StateMap(
     "Prefect",
@@ -60,3 +64,10 @@ None raises the error, and Prefect may retry it.
 
 INTERRUPTED: Final = ("CRASHED", "AppDetached")
 """Type and name of the state of a task whose process ended without a request. Its job goes on."""
+
+
+def ending_of(error: TransloadError) -> tuple[str, str] | None:
+    """Return type and name of the state for an error, or None if it is raised."""
+    if isinstance(error, Detached) and not error.asked:
+        return INTERRUPTED
+    return ENDINGS[Ending.of(error)]

@@ -1,346 +1,277 @@
-"""Provide `AppTask`, a Prefect task that runs a job."""
+"""Make Prefect tasks of app definitions with `app_task`."""
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable, Mapping
-from contextlib import suppress
-from copy import copy
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from functools import cached_property, partial
-from hashlib import sha256
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Unpack
 
-from prefect import Task, unmapped
-from prefect.cache_policies import NO_CACHE, CachePolicy
-from prefect.client.schemas.objects import State
-from prefect.context import FlowRunContext
-from prefect.exceptions import CancelledRun
-from prefect.futures import PrefectFuture
-from prefect.utilities.annotations import allow_failure, opaque, quote
-from prefect.utilities.collections import isiterable
+from prefect import Task
+from prefect.client.schemas.objects import State, StateType
+from prefect.context import TaskRunContext
 
 from transload.errors import SpecError, TransloadError
-from transload.specs import masked_env, nearest
-from transload_prefect.adapter import runner_of
-from transload_prefect.again import ROLLED_BACK
-from transload_prefect.arguments import (
-    CALL,
-    LAUNCH,
-    Call,
-    LeftOpen,
-    columns_as_lists,
-    positional_as_list,
-    values_left_open,
-)
-from transload_prefect.caching import AppCachePolicy
-from transload_prefect.cluster import cluster_named
-from transload_prefect.settings import AppSpec, split_settings
-from transload_prefect.task_job import retry_condition, task_function
-from transload_prefect.units import in_async_code
-from transload_prefect.watch import watch_of
+from transload.pipelines import ExecutionOptions
+from transload.specs import masked_env
+from transload_prefect.run import named, step_of
+from transload_prefect.settings import AppSpec, launch_with, read_spec
+from transload_prefect.states import ending_of
+from transload_prefect.step import runner_of
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
-    from prefect.client.schemas.objects import RunInput
-    from prefect.futures import PrefectDistributedFuture
-    from prefect.transactions import Transaction
+    from transload.pipelines import Launch, Step
+    from transload_prefect.options import TaskOptions
+    from transload_prefect.step import PrefectStep
 
-    from transload.pipelines import Step
-    from transload_prefect.options import PrefectOptions, TaskOptions
+LAUNCH: Final = "launch"
+APP: Final = "transload_app"
+"""A parameter of each task, by which two jobs never share a cached result."""
 
-_HOOKS: Final = ("on_completion", "on_failure", "on_running", "on_rollback", "on_commit")
-_SETTINGS: Final = [
-    name
-    for name in inspect.signature(Task.__init__).parameters
-    if name not in ("self", "fn", *_HOOKS)
+_OF_PREFECT: Final = [
+    name for name in inspect.signature(Task.__init__).parameters if name not in ("self", "fn")
 ]
-"""Arguments of a task that it has as attributes of the same name."""
-
 _LONGEST_SHOWN: Final = 24
 _MOST_SHOWN: Final = 4
 
 
-class AppTask(Task[..., Any]):
-    """A Prefect task that runs a job, which you call, ``submit`` or ``map``.
+class LeftOpen:
+    """Stands for an argument of a component that nobody has given, and whose value is not known."""
 
-    `transload_prefect.app_task` makes it. Called in async code (an ``async`` flow), it returns an
-    awaitable.
+    def __repr__(self) -> str:
+        return ""
+
+    def __format__(self, spec: str) -> str:
+        return ""
+
+
+def app_task(
+    source: object = None,
+    *,
+    command: Sequence[str] | None = None,
+    launch: Mapping[str, Any] | None = None,
+    **settings: Unpack[TaskOptions],
+) -> Task[..., Any]:
+    """Return a Prefect task that runs a job and returns its `transload.runner.AppResults`.
+
+    The task's arguments are the component's, ``*args`` as a list by their name.
+    ``launch={"scheduler": …, "cfg": …}`` at the call sets where it goes.
 
     Args:
-        spec: what to run.
-        asynchronous: whether it is a coroutine always or never, or with None as the flow or task
-            around it.
-        name: of the task and its job. With None it is that of the app definition or the component.
-        settings: other arguments of ``prefect.Task``.
+        source: as of `transload_prefect.run_app`.
+        command: likewise.
+        launch: likewise.
+        settings: those of `transload_prefect.run_app`, those of ``prefect.task`` (``name``,
+            ``retries``, ``tags``, ``timeout_seconds`` …), and ``asynchronous``, which makes a task
+            to be awaited.
+
+    Raises:
+        SpecError: if it is none of these, or both a source and a command.
+        ConfigError: for a wrong or unknown setting.
+
+    Example:
+        >>> train = app_task("train.py:digits", retries=2, tags=["training"])  # doctest: +SKIP
+        >>> best = max(train.map(lr=[0.1, 0.5]).result(), key=lambda r: r.value("accuracy"))  #
+        doctest: +SKIP
     """
+    spec, given = read_spec(source, command, launch, settings, [*_OF_PREFECT, "asynchronous"])
+    return _task(spec, **given)
 
-    cache_policy: Any
 
-    def __init__(
-        self,
-        spec: AppSpec,
-        asynchronous: bool | None = None,
-        *,
-        name: str | None = None,
-        **settings: Unpack[PrefectOptions],
-    ) -> None:
-        self.spec = spec
-        self.asynchronous = asynchronous
-        self.given_name = name
-        self._settings: dict[str, Any] = {**settings, "name": name}
-        name = name or spec.launch.name
-        function = task_function(spec, name, bool(asynchronous))
-        settings.setdefault("task_run_name", partial(_task_run_name, name, spec.launch.args))
-        settings["retry_condition_fn"] = retry_condition(
-            spec.options, settings.get("retry_condition_fn")
-        )
-        super().__init__(function, name=name, **settings)
-        self.task_key = f"{name}-{sha256(f'{name}:{spec.digest}'.encode()).hexdigest()[:8]}"
-        theirs = self.cache_policy
-        if isinstance(theirs, CachePolicy) and theirs != NO_CACHE:
-            self.cache_policy = AppCachePolicy(inner=theirs, app=spec.digest)
-        for hook in _HOOKS:
-            # not the list that was given
-            setattr(self, f"{hook}_hooks", list(getattr(self, f"{hook}_hooks")))
-        self.on_rollback_hooks.append(ROLLED_BACK)
-        self._at_first = {name: _kept(getattr(self, name)) for name in _SETTINGS}
+def trial_task(
+    task: Task[..., Any],
+    index: int,
+    label: str,
+    *,
+    namespace: str,
+    context_args: Mapping[str, Any],
+    meanwhile: Callable[[Step], AbstractContextManager[object]],
+) -> Task[..., Any]:
+    """Return the task of one trial of a search. Whoever continues the search reattaches.
 
-    @property
-    def aio(self) -> AppTask:
-        """The same task as a coroutine function, with all hooks that this one has now."""
-        if self.asynchronous:
-            return self
-        task = copy(self)
-        task.asynchronous = True
-        task.fn = self._coroutine_function
-        task.isasync = True
-        return task
+    Args:
+        task: of `app_task`.
+        index: of the trial.
+        label: name of its task run, unless the task sets one.
+        namespace: of the search.
+        context_args: arguments that the component may declare.
+        meanwhile: entered while the job is waited for, with its step.
+    """
+    made: Any = task
+    spec = replace(
+        made.spec,
+        key=f"trial-{index}",
+        namespace=namespace,
+        context_args=context_args,
+        meanwhile=meanwhile,
+    )
+    return _task(spec, **{"task_run_name": label, **made.given})
 
-    @cached_property
-    def _coroutine_function(self) -> Callable[..., Any]:
-        return task_function(self.spec, self.name, True)
 
-    def on_rollback(self, fn: Callable[[Transaction], None]) -> Callable[[Transaction], None]:
-        """Add a hook that is called when the task is rolled back."""
-        hooks = self.on_rollback_hooks
-        place = len(hooks)
-        if ROLLED_BACK in hooks:
-            place = hooks.index(ROLLED_BACK)
-        hooks.insert(place, fn)
-        return fn
+def _task(spec: AppSpec, **given: Any) -> Task[..., Any]:
+    signature = _signature(spec)
+    function = _function(spec, signature, given.get("name"), given.get("asynchronous", False))
+    function.__signature__ = signature
+    name = function.__name__ = given.get("name") or spec.launch.name
+    # by this Prefect's workers tell tasks apart
+    function.__qualname__ = f"{name.replace('.', '-')}-{spec.digest}"
+    function.__doc__ = _description(spec.launch)
+    function.spec = spec  # Prefect makes these attributes of the task
+    function.given = given
+    settings = {
+        "task_run_name": partial(_task_run_name, spec, signature),
+        "retry_condition_fn": partial(may_retry, options=spec.options),
+        **given,
+        "name": name,
+    }
+    settings.pop("asynchronous", None)
+    return Task(function, **settings)
 
-    def with_options(  # type: ignore[override]  # Prefect's own takes NotSet for what stays
-        self, **options: Unpack[TaskOptions]
-    ) -> AppTask:
-        """Return a task with other settings of ``prefect.Task.with_options`` and of `app_task`.
 
-        Raises:
-            ConfigError: for a wrong setting.
-        """
-        changes, given = split_settings(self.spec, options)
-        asynchronous = given.pop("asynchronous", self.asynchronous)
-        return self._remade(
-            replace(self.spec, **changes), asynchronous, {**self._current(), **given}
-        )
+def _function(
+    spec: AppSpec, signature: inspect.Signature, given_name: str | None, asynchronous: bool
+) -> Any:
+    """Return the function of a task that runs a job."""
 
-    def of_trial(
-        self,
-        index: int,
-        label: str,
-        *,
-        namespace: str,
-        context_args: Mapping[str, Any],
-        meanwhile: Callable[[Step], AbstractContextManager[object]],
-    ) -> AppTask:
-        """Return the task of one trial of a search. Whoever continues the search reattaches.
-
-        Args:
-            index: of the trial.
-            label: name of its task run, unless the task sets one.
-            namespace: of the search.
-            context_args: arguments that the component may declare.
-            meanwhile: entered while the job is waited for, with its step.
-        """
-        spec = replace(
-            self.spec,
-            key=f"trial-{index}",
-            namespace=namespace,
-            context_args=context_args,
-            meanwhile=meanwhile,
-        )
-        return self._remade(spec, self.asynchronous, {"task_run_name": label, **self._current()})
-
-    def _current(self) -> dict[str, Any]:
-        """Return the arguments of ``prefect.Task`` that make this task, as it is now."""
-        now = {name: _kept(getattr(self, name)) for name in _SETTINGS}
-        changed = {name: value for name, value in now.items() if value != self._at_first[name]}
-        hooks = {name: list(getattr(self, f"{name}_hooks")) for name in _HOOKS}
-        hooks["on_rollback"] = [hook for hook in hooks["on_rollback"] if hook != ROLLED_BACK]
-        return {**self._settings, **changed, **hooks}
-
-    def _remade(
-        self, spec: AppSpec, asynchronous: bool | None, settings: dict[str, Any]
-    ) -> AppTask:
-        """Return another task with all that was set on this one, whoever's attribute it is."""
-        made = AppTask(spec, asynchronous, **settings)
-        known = {*vars(made), "_coroutine_function"}
-        made.__dict__.update(
-            {name: value for name, value in vars(self).items() if name not in known}
-        )
-        return made
-
-    def __call__(
-        self, *args: object, return_state: bool = False, wait_for: Any = None, **kwargs: object
-    ) -> Any:
-        """Run the job, and return its results (an awaitable of them in async code)."""
-        if self.asynchronous is None and in_async_code():
-            return self.aio(*args, return_state=return_state, wait_for=wait_for, **kwargs)
-        given = self._with_call(args, kwargs)
-        value = super().__call__(
-            *given.args, return_state=return_state, wait_for=wait_for, **given.kwargs
-        )
-        if inspect.isawaitable(value):
-            return _checked(value, return_state)
-        return _check(value, return_state)
-
-    def submit(
-        self, *args: object, return_state: bool = False, wait_for: Any = None, **kwargs: object
-    ) -> Any:
-        """Hand the job to the flow's task runner, and return a future of its results."""
-        given = self._with_call(args, kwargs)
-        return super().submit(
-            *given.args, return_state=return_state, wait_for=wait_for, **given.kwargs
-        )
-
-    def map(
-        self, *args: object, return_state: bool = False, wait_for: Any = None, **kwargs: object
-    ) -> Any:
-        """Run the job once for each element of its iterable arguments, and return their futures."""
-        ahead, rest = positional_as_list(self.spec.launch, args, kwargs)
-        bound = self._bind(
-            ahead, {**kwargs, **{name: columns_as_lists(values) for name, values in rest.items()}}
-        )
-        if isinstance(bound.arguments.get(LAUNCH), Mapping):
-            bound.arguments[LAUNCH] = unmapped(bound.arguments[LAUNCH])
-        for name, value in bound.arguments.items():
-            if inspect.isgenerator(value):
-                bound.arguments[name] = list(value)
-        given = [*bound.arguments]
-        length = _length(bound.arguments.values())
-        if length:
-            bound.arguments[CALL] = [Call.of(given, self.spec.key) for _ in range(length)]
-        bound.arguments.update(
-            {name: unmapped(value) for name, value in self._left_open(bound).items()}
-        )
-        return super().map(
-            *bound.args, return_state=return_state, wait_for=wait_for, **bound.kwargs
-        )
-
-    def _bind(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> inspect.BoundArguments:
-        signature = inspect.signature(self.fn)
+    async def run_async(*args: object, **kwargs: object) -> Any:
         try:
-            return signature.bind_partial(*args, **kwargs)
-        except TypeError as exc:
-            shown = [name for name in signature.parameters if name != CALL]
-            wrong = next((name for name in kwargs if name not in shown), "")
-            raise SpecError(f"task {self.name!r}: {exc}; {nearest(wrong, shown)}") from exc
+            step = _step(spec, signature, given_name, signature.bind(*args, **kwargs).arguments)
+            with step.watched(), spec.meanwhile(step):
+                return await step.run_async()
+        except TransloadError as exc:
+            return _state_of(exc)
 
-    def apply_async(
-        self,
-        args: tuple[object, ...] | None = None,
-        kwargs: dict[str, Any] | None = None,
-        wait_for: Iterable[PrefectFuture[Any]] | None = None,
-        dependencies: dict[str, set[RunInput]] | None = None,
-    ) -> PrefectDistributedFuture[Any]:
-        """Leave the job to a task worker, and return a future of its results.
+    def run(*args: object, **kwargs: object) -> Any:
+        try:
+            step = _step(spec, signature, given_name, signature.bind(*args, **kwargs).arguments)
+            with step.watched(), spec.meanwhile(step):
+                return step.run()
+        except TransloadError as exc:
+            return _state_of(exc)
 
-        Args:
-            args: arguments by position.
-            kwargs: arguments by name.
-            wait_for: futures that must have ended before.
-            dependencies: of the task run, as of ``prefect.Task.apply_async``.
-        """
-        given = self._with_call(tuple(args or ()), dict(kwargs or {}))
-        return super().apply_async(
-            args=given.args, kwargs=given.kwargs, wait_for=wait_for, dependencies=dependencies
-        )
-
-    def _with_call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> inspect.BoundArguments:
-        """Return the arguments of a call with those that it leaves open, and what makes it."""
-        ahead, rest = positional_as_list(self.spec.launch, args, kwargs)
-        bound = self._bind(ahead, {**kwargs, **rest})
-        if not isinstance(bound.arguments.get(CALL), Call):
-            bound.arguments[CALL] = Call.of([*bound.arguments], self.spec.key)
-        bound.arguments.update(self._left_open(bound))
-        return bound
-
-    def _left_open(self, bound: inspect.BoundArguments) -> dict[str, Any]:
-        spec = self.spec
-        if spec.launch.component is None:
-            return {}
-        with suppress(TransloadError):  # the task run says what is wrong
-            cluster = None
-            if spec.cluster is not None:
-                cluster = cluster_named(spec.cluster)
-            defaults = runner_of(cluster, spec.inherit_env).settings.component_defaults(
-                spec.launch.resolve_component()
-            )
-            return values_left_open(spec.launch, bound, spec.context_args, defaults)
-        return {}
+    return run_async if asynchronous else run
 
 
-def _check(value: Any, return_state: bool) -> Any:
-    """Let a flow that is being cancelled end here.
+def _state_of(error: TransloadError) -> State[Any]:
+    """Return the state of a task that has no results, or raise the error, which Prefect may retry."""
+    ending = ending_of(error)
+    if ending is None:
+        raise error
+    kind, name = ending
+    return State(type=StateType(kind), name=name, message=str(error))
 
-    Without this it would go on with a state in place of results.
+
+def may_retry(
+    task: object, task_run: object, state: State[Any], options: ExecutionOptions | None = None
+) -> bool:
+    """Tell whether a retry may help against the failure of a job. It is a ``retry_condition_fn``.
+
+    It is that of each `app_task`, and may be that of any task that calls `run_app`.
     """
-    context = FlowRunContext.get()
-    if return_state or not isinstance(value, State) or context is None or context.flow_run is None:
-        return value
-    if watch_of(context).cancelled:
-        raise CancelledRun(value.message or "the flow run is being cancelled")
-    return value
+    error = state.data
+    if not isinstance(error, BaseException):
+        return True
+    return (options or ExecutionOptions()).host_may_retry(error)
 
 
-async def _checked(value: Any, return_state: bool) -> Any:
-    return _check(await value, return_state)
+# -- the arguments of the call
 
 
-def _kept(value: Any) -> Any:
-    """Return a value that stays as it is now."""
-    return copy(value) if isinstance(value, (list, set)) else value
+def _signature(spec: AppSpec) -> inspect.Signature:
+    """Return the component's signature, with the values that it will get, and our own arguments."""
+    parameters = []
+    if spec.launch.component is not None:
+        component = spec.launch.resolve_component()
+        settings = runner_of(None, spec.inherit_env).settings
+        known = spec.launch.left_open(spec.context_args, settings.component_defaults(component))
+        for each in component.parameters:
+            by_name = each.kind in ("keyword", "varargs")
+            parameters.append(_parameter(each.name, known.get(each.name, LeftOpen()), by_name))
+    taken = {each.name for each in parameters}
+    for name, default in ((LAUNCH, None), (APP, spec.digest)):
+        if name not in taken:
+            parameters.append(_parameter(name, default))
+    return inspect.Signature(sorted(parameters, key=lambda each: each.kind))
 
 
-def _length(values: Iterable[Any]) -> int | None:
-    """Return how many elements ``map`` will find, or None if that cannot be said."""
-    for value in values:
-        each = value
-        if isinstance(each, (allow_failure, opaque, quote)):
-            each = each.unwrap()
-        if isinstance(each, unmapped):
-            continue
-        if isinstance(each, PrefectFuture):
-            each.wait()
-            if not each.state.is_completed():
-                return None  # Prefect says so itself
-            each = each.result()
-        if isiterable(each):
-            return len(list(each))
-    return None
+def _parameter(name: str, default: object, by_name: bool = True) -> inspect.Parameter:
+    kind = inspect.Parameter.KEYWORD_ONLY if by_name else inspect.Parameter.POSITIONAL_OR_KEYWORD
+    return inspect.Parameter(name, kind, default=default)
 
 
-def _task_run_name(name: str, made: Any, parameters: dict[str, Any]) -> str:
+def _description(launch: Launch) -> str:
+    """Return what a task that runs this says of itself."""
+    if launch.component is None:
+        return f"Runs the job {launch.name}."
+    return launch.resolve_component().description
+
+
+def _given(signature: inspect.Signature, parameters: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the arguments of a call that are not what the job gets anyway."""
+    return {
+        name: value
+        for name, value in parameters.items()
+        if name != APP and not _is_left_open(value, signature.parameters[name].default)
+    }
+
+
+def _is_left_open(value: object, default: object) -> bool:
+    if isinstance(value, LeftOpen):
+        return True
+    return type(value) is type(default) and value == default
+
+
+def _step(
+    spec: AppSpec,
+    signature: inspect.Signature,
+    given_name: str | None,
+    parameters: Mapping[str, Any],
+) -> PrefectStep:
+    """Return the job of a call. Nothing is submitted yet.
+
+    Raises:
+        SpecError: for arguments where the launch takes none, or a wrong ``launch=``.
+        ConfigError: as of `step_of`.
+    """
+    given = _given(signature, parameters)
+    at_call = None
+    if signature.parameters[LAUNCH].default is None:  # else it is the component's own argument
+        at_call = given.pop(LAUNCH, None)
+    launch = launch_with(spec.launch, at_call)
+    if given:
+        launch = _with_args(launch, given)
+    context = TaskRunContext.get()
+    name = given_name or spec.launch.name
+    if context is not None and context.task.name != name:
+        name = given_name = context.task.name
+    if spec.namespace is None:  # a trial of a search has the name of its component
+        launch = named(launch, given_name)
+    return step_of(spec, launch, name, at_call=at_call, is_task=True)
+
+
+def _with_args(launch: Launch, given: Mapping[str, Any]) -> Launch:
+    if not isinstance(launch.args, Mapping):
+        raise SpecError(
+            f"{launch.name}: args={launch.args!r}: a list leaves no arguments to the call"
+        )
+    values = {name: list(v) if isinstance(v, tuple) else v for name, v in given.items()}
+    return replace(launch, args={**launch.args, **values})
+
+
+def _task_run_name(
+    spec: AppSpec, signature: inspect.Signature, parameters: Mapping[str, Any]
+) -> str:
     """Return the name of a task run, from the task's and its arguments, with secrets masked."""
-    call = parameters.get(CALL)
-    called = {key: value for key, value in parameters.items() if key not in (LAUNCH, CALL)}
-    called = {key: value for key, value in called.items() if not isinstance(value, LeftOpen)}
-    if isinstance(call, Call):
-        called = {key: value for key, value in called.items() if key in call.given}
-    given = called
-    if isinstance(made, Mapping):
-        given = {**made, **called}
+    context = TaskRunContext.get()
+    name = spec.launch.name if context is None else context.task.name
+    given = _given(signature, parameters)
+    if signature.parameters[LAUNCH].default is None:
+        given.pop(LAUNCH, None)
+    if isinstance(spec.launch.args, Mapping):
+        given = {**spec.launch.args, **given}
     texts = {key: " ".join(str(value).split()) for key, value in given.items()}
     shown = {
         key: text if len(text) <= _LONGEST_SHOWN else f"{text[:_LONGEST_SHOWN]}…"

@@ -31,7 +31,7 @@ from transload_prefect.notes import notes_of
 if TYPE_CHECKING:
     from transload.runner import AppResults
     from transload.specs import AppStatus
-    from transload_prefect.context import RunContext
+    from transload_prefect.runs import RunContext
 
 
 PROGRESS_S: Final = 1.0
@@ -105,9 +105,7 @@ class Traces:
         self.context = context
         self.notes = notes_of(context)
         self._logger = logger
-        self._artifacts = artifacts and (
-            context.flow_run_id is not None or context.task_run_id is not None
-        )
+        self._artifacts = artifacts
         self._events = events
         self._stderr_level = stderr_level
         self._bar: UUID | None = None

@@ -1,7 +1,7 @@
 """Reasons to stop a job that Prefect does not pass on.
 
-They are a flow run cancelled through the API, and an ending task runner. A signal does not say who
-sent it, so Prefect's API is asked whether somebody asked for the end.
+They are a flow run cancelled or suspended through the API, and an ending task runner. A signal does
+not say who sent it, so Prefect's API is asked whether somebody asked for the end.
 """
 
 from __future__ import annotations
@@ -23,10 +23,11 @@ from prefect.states import Cancelled
 from transload.pipelines import interrupted
 from transload_prefect import api
 from transload_prefect.background import background
+from transload_prefect.runs import around
 
 if TYPE_CHECKING:
     from transload.pipelines import Step
-    from transload_prefect.context import RunContext
+    from transload_prefect.runs import RunContext
 
 TICK: Final = 0.25
 """Seconds between two looks at what is watched."""
@@ -88,6 +89,10 @@ class FlowRunWatch:
     @contextmanager
     def around(self, step: Step, stop: Callable[[], bool]) -> Iterator[None]:
         """Watch for the time of a ``with``. ``stop`` says whether the task itself must stop."""
+        if self.cancelled:  # a task goes on with its retries, and a flow with its code
+            step.kill(asked=True)
+            yield
+            return
         with self._lock:
             self._watched[step] = stop
             if not self._looking:
@@ -233,7 +238,7 @@ def watching(context: RunContext, step: Step) -> AbstractContextManager[None]:
 
 
 def told_to_stop(flow_context: Any) -> Callable[[], bool]:
-    """Return a function that says whether a task runner is ending.
+    """Return a function that says whether a task runner is ending, or the flow run is suspended.
 
     SIGTERM and SIGINT reach only the main thread. A runner that ends notifies all of its tasks. So
     one that was not notified yet is enough to know, since a job inside an ordinary task has no
@@ -241,7 +246,18 @@ def told_to_stop(flow_context: Any) -> Callable[[], bool]:
     """
     runners = [each.task_runner for each in _flow_contexts(flow_context)]
     events = [each for each in map(_open_event, runners) if each is not None]
-    return lambda: any(each.is_set() for each in events)
+    return lambda: _is_suspended(flow_context) or any(each.is_set() for each in events)
+
+
+def _is_suspended(flow_context: Any) -> bool:
+    request = getattr(flow_context, "flow_run_suspension_request", None)  # from Prefect 3.9
+    return request is not None and bool(request.is_requested())
+
+
+def raise_if_suspended(context: RunContext) -> None:
+    """Raise what ends the process of a flow run that is suspended, as Prefect's own calls do."""
+    if context.flow is not None and _is_suspended(context.flow):
+        context.flow.flow_run_suspension_request.raise_if_requested()
 
 
 def _open_event(runner: Any) -> Any:
@@ -253,5 +269,4 @@ def _flow_contexts(flow_context: Any) -> Iterator[FlowRunContext]:
     """Yield the context of a flow, then those of the flows around it in this process."""
     while isinstance(flow_context, FlowRunContext):
         yield flow_context
-        token = getattr(flow_context, "_token", None)
-        flow_context = token.old_value if token is not None else None
+        flow_context = around(flow_context)
