@@ -317,8 +317,8 @@ def test_a_component_with_an_argument_launch(host: Any) -> None:
 
     from transload_prefect import app_task
 
-    def starter(launch: float = 1.0) -> AppDef:
-        return job(value=launch)
+    def starter(launch: float | None = None) -> AppDef:
+        return job(value=launch or 1.0)
 
     task = app_task(starter, scheduler="local")
 

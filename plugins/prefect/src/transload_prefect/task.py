@@ -31,6 +31,9 @@ LAUNCH: Final = "launch"
 APP: Final = "transload_app"
 """A parameter of each task, by which two jobs never share a cached result."""
 
+_OURS: Final = "of the adapter"
+"""Annotation of the parameters that are not the component's."""
+
 _OF_PREFECT: Final = [
     name for name in inspect.signature(Task.__init__).parameters if name not in ("self", "fn")
 ]
@@ -193,13 +196,19 @@ def _signature(spec: AppSpec) -> inspect.Signature:
     taken = {each.name for each in parameters}
     for name, default in ((LAUNCH, None), (APP, spec.digest)):
         if name not in taken:
-            parameters.append(_parameter(name, default))
+            own = _parameter(name, default)
+            parameters.append(own.replace(annotation=_OURS))
     return inspect.Signature(sorted(parameters, key=lambda each: each.kind))
 
 
 def _parameter(name: str, default: object, by_name: bool = True) -> inspect.Parameter:
     kind = inspect.Parameter.KEYWORD_ONLY if by_name else inspect.Parameter.POSITIONAL_OR_KEYWORD
     return inspect.Parameter(name, kind, default=default)
+
+
+def _takes_launch(signature: inspect.Signature) -> bool:
+    """Tell whether ``launch`` is the adapter's argument, and not one of the component."""
+    return bool(signature.parameters[LAUNCH].annotation == _OURS)
 
 
 def _description(launch: Launch) -> str:
@@ -238,7 +247,7 @@ def _step(
     """
     given = _given(signature, parameters)
     at_call = None
-    if signature.parameters[LAUNCH].default is None:  # else it is the component's own argument
+    if _takes_launch(signature):
         at_call = given.pop(LAUNCH, None)
     launch = launch_with(spec.launch, at_call)
     if given:
@@ -268,7 +277,7 @@ def _task_run_name(
     context = TaskRunContext.get()
     name = spec.launch.name if context is None else context.task.name
     given = _given(signature, parameters)
-    if signature.parameters[LAUNCH].default is None:
+    if _takes_launch(signature):
         given.pop(LAUNCH, None)
     if isinstance(spec.launch.args, Mapping):
         given = {**spec.launch.args, **given}
