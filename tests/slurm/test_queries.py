@@ -165,12 +165,12 @@ def test_one_query_serves_all_who_ask_meanwhile(play: Play, tmp_path: Path) -> N
     assert len((tmp_path / "calls").read_text().split()) <= 20
 
 
-def test_helpers_of_a_machine_ask_as_often_as_one(
+def test_processes_of_a_machine_ask_as_often_as_one(
     play: Play, clock: SimpleNamespace, tmp_path: Path
 ) -> None:
-    """Ten helpers that watch twenty jobs each ask at most twelve questions a minute together."""
+    """Ten processes that watch twenty jobs each ask at most twelve questions a minute together."""
     play("squeue", out="\n".join(f"{number}|a|RUNNING|None|n1|N/A|(null)" for number in range(200)))
-    helpers = [Jobs(12, str(tmp_path / "shared")) for _ in range(10)]
+    helpers = [Jobs(str(tmp_path / "shared")) for _ in range(10)]
     for second in range(120):
         clock.now += 1.0
         if second == 60:

@@ -68,21 +68,15 @@ class Apps(FolderScheduler):
 
     Args:
         root: the folder of the jobs, which the nodes share.
-        per_minute: about how many questions the helpers of this machine may ask Slurm in a minute,
-            or None for any number.
         blobs: has the workspaces, if they travel. By default they are on this machine.
     """
 
-    def __init__(
-        self, root: str, per_minute: int | None = None, blobs: Blobs | None = None
-    ) -> None:
-        self.name = "slurm"
+    name = "slurm"
+
+    def __init__(self, root: str, blobs: Blobs | None = None) -> None:
         self.home = root
         self._blobs = blobs
-        shared = None
-        if per_minute:
-            shared = f"{root}/.asked-{os.uname().nodename}"
-        self.jobs = Jobs(per_minute, shared)
+        self.jobs = Jobs(f"{root}/.asked-{os.uname().nodename}")
         self._lifted: dict[str, tuple[str, float]] = {}
         self._doubted: dict[str, float] = {}
         self._seen: dict[str, tuple[dict[str, Any] | None, float]] = {}

@@ -275,7 +275,6 @@ def _role(
     kind = "none"
     if role.image:
         kind = opts.container
-    binds = binds_of(role.mounts, f"roles[{index}]", kind)
     if role.mounts and kind == "none":
         where = f"roles[{index}].mounts[0]"
         reason = "and the role has no image"

@@ -25,7 +25,6 @@ from transload_slurm.apps import Apps
 from transload_slurm.blobs import Blobs
 from transload_slurm.convert import RoleRequest, SlurmRequest
 
-_PER_MINUTE: Final = 12  # a login node has many users
 _END_S: Final = 60.0
 _AT_ONCE: Final = ("ping", "watch")  # in the order in which they were asked
 _OLD_S: Final = 30 * 86400.0
@@ -42,7 +41,7 @@ class Helper:
     def __init__(self, channel: wire.Channel, root: str) -> None:
         self._channel = channel
         self._blobs = Blobs(root)
-        self._apps = Apps(root, _PER_MINUTE, self._blobs)
+        self._apps = Apps(root, self._blobs)
         self._watches: dict[int, Watch] = {}
         self._busy = 0
         self._lock = threading.Lock()

@@ -27,6 +27,9 @@ THREAD: Final = "transload-slurm-question"
 """Name of a thread that asks Slurm."""
 
 _TIMEOUT_S: Final = 60.0
+_PER_MINUTE: Final = 12
+"""About how often Slurm is asked. Beyond half of that, answers are good for longer."""
+
 _FRESH_S: Final = 0.2
 _LOOK_S: Final = 0.1
 _COST: Final = 5.0  # an answer is good for this many times the seconds that it took
@@ -165,13 +168,11 @@ class Jobs:
     one, which is for all that wait.
 
     Args:
-        per_minute: about how many questions Slurm may be asked in a minute, or None for any number.
-            Beyond half of them, answers are good for longer.
-        shared: a file of this machine's helpers: they ask one at a time, each for all, and read
-            each other's answers.
+        shared: a file of all processes of this user and machine that ask: they do so one at a time,
+            each for all, and read each other's answers. By default this process asks alone.
     """
 
-    def __init__(self, per_minute: int | None = None, shared: str | None = None) -> None:
+    def __init__(self, shared: str | None = None) -> None:
         self._lock = threading.Lock()
         self._shared = shared
         self._asked: dict[str, float] = {}
@@ -180,7 +181,6 @@ class Jobs:
         ] = {}  # when it was asked for, when answered
         self._missed: dict[str, float] = {}
         self._dropped: dict[str, float] = {}
-        self._per_minute = per_minute
         self._good_for = _FRESH_S
         self._without: dict[str, float] = {}
         self._problem = (0.0, "")
@@ -244,7 +244,7 @@ class Jobs:
         return query
 
     def _find(self, oldest: float) -> None:
-        """Ask for jobs, and note the answers, unless another helper has just done so."""
+        """Ask for jobs, and note the answers, unless another process has just done so."""
         with contextlib.ExitStack() as opened:
             held = -1
             if self._shared is not None:
@@ -314,7 +314,7 @@ class Jobs:
         self._dropped = {job_id: at for job_id, at in self._dropped.items() if at > long_ago}
 
     def _read(self, held: int) -> None:
-        """Take over what helpers of this machine have learnt from Slurm."""
+        """Take over what processes of this machine have learnt from Slurm."""
         # new, or its writer was killed, or of another version
         with contextlib.suppress(OSError, ValueError, KeyError, TypeError), self._lock:
             said = json.loads(os.pread(held, os.fstat(held).st_size, 0))
@@ -355,9 +355,9 @@ class Jobs:
     def _spacing(self, now: float) -> float:
         """Return for how long an answer must do so that a minute's questions are enough."""
         self._times = [at for at in self._times if now - at < 60.0]
-        if self._per_minute is None or len(self._times) < self._per_minute // 2:
+        if len(self._times) < _PER_MINUTE // 2:
             return 0.0
-        return 60.0 / (self._per_minute - self._per_minute // 2)
+        return 60.0 / (_PER_MINUTE - _PER_MINUTE // 2)
 
     def _recorded(self, job_ids: list[str], *, completed: bool) -> dict[str, Job]:
         """Return what a record holds of jobs.

@@ -91,7 +91,7 @@ class SlurmScheduler(Apps):
             self.home = folder or "~/.transload/slurm"
             self.login_node = LoginNode(host, self.home, connection.login_python)
         elif folder:
-            self.home = os.path.abspath(os.path.expanduser(folder))
+            super().__init__(os.path.abspath(os.path.expanduser(folder)))
 
     def location(self) -> str:
         """Return the login node, and the folder of the jobs."""

@@ -14,7 +14,7 @@ needs besides::
                   batch.log     what the supervisor, srun and Slurm itself complain of
     .packages/                  uv, its cache, and files of requirements
     .pruned                     when ``keep_days`` was looked at last
-    .asked-<host>               Slurm's answers to the helpers of a login node
+    .asked-<host>               Slurm's answers to the processes of a machine
 
 With ``job_dir``, ``logs``, ``workspace`` and ``results`` are links into ``<job_dir>/<app_id>``. A
 mark there, the file ``.transload``, says whose folder that is: without it nothing is removed.
