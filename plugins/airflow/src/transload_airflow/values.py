@@ -41,7 +41,9 @@ class AsIs:
     value: Any
 
     def serialize(self) -> Any:
-        """Return what Airflow shows of it."""
+        """Return what Airflow shows of it. Airflow 3.1 takes no function here."""
+        if callable(self.value):
+            return f"<callable {getattr(self.value, '__qualname__', type(self.value).__name__)}>"
         return self.value
 
     def __str__(self) -> str:
