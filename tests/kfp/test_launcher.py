@@ -731,6 +731,22 @@ def test_calls_and_loops_are_told_apart(tmp_path: Path) -> None:
     assert len(paths) == len(set(paths)) == 2
 
 
+def test_an_argument_called_key(tmp_path: Path) -> None:
+    """An input of the job that has the name of the launcher's own key is the job's."""
+    app = AppDef("a", [Role("main", "/tmp", entrypoint="run", args=["--key", "x"])])
+    made = launcher_from_app(app, inputs={"key": str}, image=IMAGE)
+
+    @dsl.pipeline(name="p")
+    def pipeline():
+        made(key="y", transload_key="z")
+
+    spec, _ = compiled(pipeline, tmp_path / "p.yaml")
+    (task,) = spec["root"]["dag"]["tasks"].values()
+    given = task["inputs"]["parameters"]
+    values = {name: given[name]["runtimeValue"]["constant"] for name in ("key", "transload_key")}
+    assert values == {"key": "y", "transload_key": "z"}
+
+
 # -- forms, inputs, dry-run
 
 

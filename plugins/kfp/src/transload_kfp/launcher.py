@@ -173,7 +173,7 @@ def launcher_from_app(
     return AppComponent(
         name or launch.name,
         container,
-        [*ports, *_OWN_INPUTS],
+        [*_OWN_INPUTS, *ports],  # an input of the job that is called key is meant by that name
         [*_OWN_OUTPUTS, *spec.outputs],
         identity=(*IDENTITY, PATH),
         prepare=partial(use_secrets, secrets=secrets),
