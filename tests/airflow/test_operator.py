@@ -56,7 +56,6 @@ APP = AppDef("app", [Role("main", "none", entrypoint="none")])
         ({"defer_after": -1}, "defer_after=-1"),
         ({"defer_after": "soon"}, "defer_after='soon'"),
         ({"skip_on_exit_code": "9"}, "skip_on_exit_code='9'"),
-        ({"max_log_rate": "much"}, "max_log_rate='much'"),
         ({"tail_lines": -1}, "tail_lines=-1"),
         ({"app": None}, "exactly one of app, component and command"),
         ({"component": "utils.echo"}, "exactly one of app, component and command"),

@@ -574,7 +574,7 @@ def test_endings(error: BaseException, ending: Ending) -> None:
     assert Ending.of(error) is ending
 
 
-def test_shared_runner_of_a_host(control: ScriptedControl) -> None:
+def test_runner_of_a_host(control: ScriptedControl) -> None:
     """Units of work of one host share a runner, whose jobs do not inherit the environment."""
     assert host_runner("h") is host_runner("h")
     assert host_runner("h") is not host_runner("h", inherit_env=True)

@@ -155,3 +155,25 @@ def test_checkpoints_of_what_a_person_asks_anew(control: ScriptedControl) -> Non
     assert asked == [{"round": words} for words in (1, 1, 2, 2, 2, 3)]
     chain = chain_of(Identity("host", ("here",), ("anew",)))
     assert names == [f"{chain}-{first}" for first in (0, 0, 2, 2, 2, 5)]
+
+
+def test_checkpoints_after_a_job_that_is_gone(control: ScriptedControl) -> None:
+    """What a person asked anew goes on with its own checkpoints, also if the job that began it is
+    known to nobody but the host.
+    """
+    who = Identity("host", ("here",), ("anew",))
+    app = AppDef("a", [role("-c", "raise SystemExit(3)", checkpoints=True)])
+    launch = Launch(app=app, scheduler="local")
+    with Runner("host") as runner:
+        for number in (0, 1):
+            begun = PlainStep(runner, launch, who, round=number)
+            with pytest.raises(AppFailed):
+                begun.run()
+        runner.delete(str(begun.handle))
+        hint = {"hint": begun.handle, "hint_words": {"round": 1}}
+        again = PlainStep(runner, launch, who, round=1, tried=1, **hint)
+        with pytest.raises(AppFailed):
+            again.run()
+        description = runner.job(str(again.handle)).description()
+        assert description is not None
+        assert description.checkpoints == f"{chain_of(who)}-1"

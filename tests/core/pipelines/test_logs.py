@@ -13,9 +13,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from transload.errors import AppFailed, AppNotFound, ConfigError, SchedulerUnavailable, SpecError
+from transload.errors import AppFailed, AppNotFound, SchedulerUnavailable, SpecError
 from transload.pipelines import ExecutionOptions, Identity, LogSink
-from transload.pipelines.logs import LogForwarder, parse_rate
+from transload.pipelines.logs import LogForwarder
 from transload.runner import Launch, Runner
 from transload.runner.failures import failure_message
 from transload.schedulers.api import AppDescription, LogPage, LogQuery, Stream
@@ -77,14 +77,9 @@ def paper(count: int = 50, mishaps: float = 0.0, seed: int = 0) -> Paper:
     return Paper(logs, seed, mishaps)
 
 
-def forward(
-    scheduler: Paper, sink: LogSink, cursor: Any = None, clock: Any = time.monotonic, **options: Any
-) -> LogForwarder:
+def forward(scheduler: Paper, sink: LogSink, cursor: Any = None) -> LogForwarder:
     """Return what forwards the logs of that scheduler's app."""
-    made = ExecutionOptions(**options)
-    return LogForwarder(
-        "paper://t/a", lambda: (scheduler, "a"), sink, made, cursor=cursor, clock=clock
-    )  # type: ignore[arg-type, return-value]
+    return LogForwarder("paper://t/a", lambda: (scheduler, "a"), sink, 2.0, cursor=cursor)  # type: ignore[arg-type, return-value]
 
 
 @settings(max_examples=60, deadline=None)
@@ -137,70 +132,6 @@ def test_lines_that_come_later() -> None:
     assert forwarder.complete
     assert lines[-1] == "late\n"
     assert len(lines) == 25
-
-
-def test_rate_drops_counts_and_tells() -> None:
-    """What is over the rate is left out, counted, and pointed to, in both processes' words
-    together.
-    """
-    now = [0.0]
-    logs = {("one", 0, Stream.STDOUT): [f"{n}\n" for n in range(1000)]}
-    lines: list[str] = []
-    arguments = {"max_log_rate": 10, "clock": lambda: now[0]}
-    scheduler = Paper(logs)
-    first = forward(scheduler, lambda *each: lines.append(each[3]), **arguments)
-    first.pump()
-    assert lines == [f"{n}\n" for n in range(10)]
-    second = forward(scheduler, lambda *each: lines.append(each[3]), first.cursor, **arguments)
-    second.finish(0.0)
-    assert second.complete
-    told = [line for line in lines if line.startswith("[transload]")]
-    kept = [line for line in lines if not line.startswith("[transload]")]
-    assert sum(int(line.split()[1]) for line in told) == 1000 - len(kept) == second.dropped
-    assert all("transload log paper://t/a" in line for line in told)
-
-
-@pytest.mark.parametrize("text", ["x" * 99, "雪" * 33])
-def test_rate_in_bytes_lets_time_pass(text: str) -> None:
-    """Tokens come back with time.
-
-    A line longer than a second's worth passes if nothing else did.
-    """
-    now = [0.0]
-    logs = {("one", 0, Stream.STDOUT): [text + "\n"] * 30}
-    lines: list[str] = []
-    scheduler = Paper(logs)
-    scheduler.ended = False
-    forwarder = forward(
-        scheduler, lambda *each: lines.append(each[3]), clock=lambda: now[0], max_log_rate="1kB/s"
-    )
-    forwarder.pump()
-    assert len(lines) == 10
-    now[0] += 10
-    logs["one", 0, Stream.STDOUT].append("y" * 5000 + "\n")
-    forwarder.pump()
-    assert lines[-1].startswith("yyy")
-
-
-@pytest.mark.parametrize(
-    ("value", "rate"),
-    [
-        (100, (100, False)),
-        ("100 lines/s", (100, False)),
-        ("5 MB/s", (5e6, True)),
-        ("64KiB", (65536, True)),
-    ],
-)
-def test_rates(value: int | str, rate: tuple[float, bool]) -> None:
-    """Rates are lines or bytes a second."""
-    assert parse_rate(value) == rate
-
-
-@pytest.mark.parametrize("value", [0, -1, "fast", True, "5 XB/s", ""])
-def test_wrong_rates(value: int | str) -> None:
-    """What is no rate is refused."""
-    with pytest.raises(ConfigError, match="max_log_rate"):
-        parse_rate(value)
 
 
 def test_wrong_cursors() -> None:

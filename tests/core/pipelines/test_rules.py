@@ -151,7 +151,6 @@ def test_options_are_checked_and_travel() -> None:
         ("startup_timeout", 0),
         ("on_kill", "ignore"),
         ("retries_by", "luck"),
-        ("max_log_rate", "fast"),
         ("deadline", "tomorrow"),
         ("deadline", float("nan")),
         ("tail_lines", -1),

@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from transload.pipelines.adapter import Adapter, get_adapter
+from transload.pipelines.adapter import Adapter, dry_run, get_adapter
 from transload.pipelines.chain import Again
 from transload.pipelines.end_requests import (
     Asked,
@@ -19,11 +19,11 @@ from transload.pipelines.errors import AppCancelled, AppLost, Detached, Ending, 
 from transload.pipelines.identity import Identity, app_id_of, chain_of, where
 from transload.pipelines.logs import LogSink
 from transload.pipelines.options import ExecutionOptions, ExecutionSettings, split_options
-from transload.pipelines.runners import dry_run, host_runner
 from transload.pipelines.safe_values import json_safe, name_safe
 from transload.pipelines.states import StateMap
 from transload.pipelines.status_lines import Interruption, interruptions_of
 from transload.pipelines.step import LAST_LINES, Step
+from transload.runner.api import host_runner
 from transload.runner.launch import Launch, LaunchSettings, caller_folder
 from transload.specs.settings import (
     JOB_SETTINGS,

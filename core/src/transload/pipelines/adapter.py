@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from transload.errors import ConfigError, PluginError
+from transload.pipelines.identity import Identity
 from transload.pipelines.states import StateMap
+from transload.pipelines.step import Step
+from transload.runner.api import host_runner
+
+if TYPE_CHECKING:
+    from transload.pipelines.options import ExecutionOptions
+    from transload.runner import Launch, Runner
 
 
 def no_advice(schedulers: Collection[str]) -> Iterable[str]:
@@ -40,6 +47,41 @@ class Adapter:
     dry_run: Callable[..., str]
     states: StateMap[Any]
     advice: Callable[[Collection[str]], Iterable[str]] = no_advice
+
+
+def dry_run(
+    host: str,
+    launch: Launch,
+    options: ExecutionOptions | None = None,
+    *,
+    context_args: Mapping[str, Any] | None = None,
+    inherit_env: bool = False,
+    runner: Runner | None = None,
+) -> str:
+    """Return the request that an orchestrator would submit, as text for a person.
+
+    It touches nothing outside of this process. The arguments are those of `Step` and
+    ``transload.runner.api.host_runner``. ``runner`` is another one than the orchestrator's own.
+
+    Raises:
+        SpecError: if the job is wrong, or the scheduler cannot express it.
+        ConfigError: for an unknown scheduler or option.
+    """
+    step = _StepToShow(
+        launch,
+        options,
+        runner=runner or host_runner(host, inherit_env=inherit_env),
+        arguments=context_args,
+    )
+    return repr(step.plan())
+
+
+class _StepToShow(Step):
+    """A step that is only shown, of which there is no run."""
+
+    def identity(self) -> Identity:
+        """Return a name of its own."""
+        return Identity(self.runner.name(), ("dry-run",), (self.need_launch().name,))
 
 
 def adapters() -> list[str]:

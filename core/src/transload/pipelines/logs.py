@@ -5,23 +5,20 @@ No line is lost and none comes twice, also where another process goes on. Lines 
 
 from __future__ import annotations
 
-import re
 import time
-from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from transload.errors import AppNotFound, ConfigError, SchedulerUnavailable
-from transload.runner.logs import PAGES_PER_TURN, Redraws, drain
+from transload.errors import AppNotFound, SchedulerUnavailable
+from transload.runner.logs import PAGES_PER_TURN, LogReader, Redraws, drain
 from transload.schedulers.api import LogPage, LogQuery, Stream, replicas_of
 from transload.schedulers.follower import read_logs
 from transload.specs.serialization import SCHEMA, reading
 
 if TYPE_CHECKING:
-    from transload.pipelines.options import ExecutionOptions
     from transload.schedulers.api import SchedulerBase
     from transload.schedulers.subscription import Subscription
 
@@ -34,75 +31,6 @@ Each line ends in a newline, except perhaps a replica's last one.
 FIRST_S: Final = 0.05
 """Seconds before logs are followed. Those of a job that has ended by then are read once."""
 
-_RATE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*(lines|B|kB|KB|MB|GB|KiB|MiB|GiB)?\s*(?:/\s*s)?\s*\Z")
-_UNITS: Final = {
-    "B": 1,
-    "kB": 1000,
-    "KB": 1000,
-    "MB": 10**6,
-    "GB": 10**9,
-    "KiB": 2**10,
-    "MiB": 2**20,
-    "GiB": 2**30,
-}
-
-
-def parse_rate(value: int | float | str) -> tuple[float, bool]:
-    """Read a rate such as ``1000``, ``"1000 lines/s"``, ``"5 MB/s"`` or ``"64KiB/s"``.
-
-    Returns:
-        The number a second, and whether it counts bytes (else lines).
-
-    Raises:
-        ConfigError: for anything else.
-    """
-    match = _RATE.match(str(value))
-    if match is None or isinstance(value, bool) or float(match.group(1)) <= 0:
-        raise ConfigError(
-            f"max_log_rate={value!r}: must be a number of lines a second, or a text like '5 MB/s'"
-        )
-    number = float(match.group(1))
-    unit = match.group(2)
-    if unit not in _UNITS:
-        return number, False
-    return number * _UNITS[unit], True
-
-
-class _Rate:
-    """Limits how much is passed on. What was not used is saved up, for at most a second.
-
-    Args:
-        value: as `parse_rate` reads it.
-        clock: returns the seconds.
-    """
-
-    def __init__(self, value: int | float | str, clock: Callable[[], float]) -> None:
-        self._clock = clock
-        self._per_second, self._in_bytes = parse_rate(value)
-        self._saved = self._per_second
-        self._counted_at = clock()
-
-    def allows(self, line: str) -> bool:
-        """Tell whether a line may be passed on now, and count it if so."""
-        cost = self._cost(line)
-        if self._saved < cost:
-            now = self._clock()
-            gained = (now - self._counted_at) * self._per_second
-            self._saved = min(self._per_second, self._saved + gained)
-            self._counted_at = now
-        # a line longer than a second's worth would else never pass
-        if self._saved < min(cost, self._per_second):
-            return False
-        self._saved -= cost
-        return True
-
-    def _cost(self, line: str) -> int:
-        if not self._in_bytes:
-            return 1
-        if line.isascii():
-            return len(line)
-        return len(line.encode("utf-8", "surrogateescape"))
-
 
 @dataclass(slots=True)
 class _Source:
@@ -114,7 +42,6 @@ class _Source:
     cursor: str | None = None
     skip: int = 0  # lines after the cursor that were passed on already
     complete: bool = False
-    dropped: int = 0  # lines left out by the rate, not reported yet
     lost: int = 0  # bytes that the scheduler had dropped, not reported yet
     redraws: Redraws | None = None  # of lines that are drawn over, which most programs do not have
 
@@ -130,10 +57,9 @@ class LogForwarder:
         handle: the job.
         locate: returns its scheduler, and its id there.
         sink: gets each line. None means that nothing is forwarded.
-        options: the orchestrator's settings.
+        longest: longest pause in seconds between two looks at the logs.
         cursor: where an earlier forwarder stopped. None means that there was none.
         last: begin with so many of the last lines of each replica. None means with the first line.
-        clock: returns the seconds by which the rate is counted.
     """
 
     def __init__(
@@ -141,21 +67,16 @@ class LogForwarder:
         handle: str,
         locate: Callable[[], tuple[SchedulerBase, str]],
         sink: LogSink | None,
-        options: ExecutionOptions,
+        longest: float,
         cursor: dict[str, Any] | None = None,
         last: int | None = None,
-        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.handle = handle
-        self.dropped = 0
         self.due = False
         self._locate = locate
         self._sink = sink
         self._last = last
-        self._longest = options.logging_interval
-        self._rate: _Rate | None = None
-        if options.max_log_rate is not None:
-            self._rate = _Rate(options.max_log_rate, clock)
+        self._longest = longest
         self._sources: dict[str, _Source] = {}
         self._discovered = False  # the replicas are known
         self._moved = False  # the last `pump` passed something on
@@ -173,10 +94,10 @@ class LogForwarder:
         if not self._sources:
             return None
         sources = {
-            key: [each.cursor, each.skip, each.complete, each.dropped, each.lost]
+            key: [each.cursor, each.skip, each.complete, each.lost]
             for key, each in self._sources.items()
         }
-        return {"schema": SCHEMA, "sources": sources, "dropped": self.dropped}
+        return {"schema": SCHEMA, "sources": sources}
 
     @property
     def complete(self) -> bool:
@@ -185,14 +106,12 @@ class LogForwarder:
 
     def _restore(self, cursor: dict[str, Any]) -> None:
         with reading("log cursor", cursor) as values:
-            self.dropped = int(values.get("dropped", 0))
-            for key, (position, skip, complete, dropped, lost) in values["sources"].items():
+            for key, (position, skip, complete, lost) in values["sources"].items():
                 role, replica, stream = key.rsplit("/", 2)
                 source = self._source(role, int(replica), Stream(stream))
                 source.cursor = position
                 source.skip = skip
                 source.complete = complete
-                source.dropped = dropped
                 source.lost = lost
 
     def _source(self, role: str, replica: int, stream: Stream) -> _Source:
@@ -273,7 +192,7 @@ class LogForwarder:
         line is lost by it, and none comes twice.
 
         Returns:
-            How many lines were passed on, or dropped by the rate.
+            How many lines were passed on.
         """
         self.due = False
         if self._failed is not None:
@@ -330,8 +249,13 @@ class LogForwarder:
         with self._until_nobody_reads():
             self._discover(scheduler, app_id)
             for source in self._sources.values():
-                for page in self._pages(scheduler, app_id, source):
+                if source.complete:
+                    continue
+                query = LogQuery(source.role, source.replica, source.stream, source.cursor)
+                reader = LogReader(scheduler, app_id, query)
+                for page in self._pages(reader, source):
                     total += self._hand_on(source, page)
+                source.complete = reader.complete
         return total
 
     @contextmanager
@@ -345,52 +269,22 @@ class LogForwarder:
         except (BrokenPipeError, ConnectionResetError):
             self._sink = None
 
-    def _pages(self, scheduler: SchedulerBase, app_id: str, source: _Source) -> Iterator[LogPage]:
+    def _pages(self, reader: LogReader, source: _Source) -> Iterator[LogPage]:
         """Yield the pages that a source has now, a limited number of them."""
-        if source.complete:
-            return
-        if source.cursor is None and self._last is not None:
-            page = self._last_lines(scheduler, app_id, source, self._last)
-            yield page
-            source.complete = page.complete
-            return
-        for _ in range(PAGES_PER_TURN):
-            query = LogQuery(source.role, source.replica, source.stream, source.cursor)
-            try:
-                page = scheduler.log_read(app_id, query)
-            except AppNotFound:
-                source.complete = True
+        try:
+            if source.cursor is None and self._last is not None:
+                yield reader.last_page(self._last)
                 return
-            source.lost += page.dropped
-            yield page
-            if page.complete or not page.lines:
-                source.complete = page.complete
-                return
-
-    def _last_lines(
-        self, scheduler: SchedulerBase, app_id: str, source: _Source, last: int
-    ) -> LogPage:
-        """Return one page with the last lines that a source has now."""
-        kept: deque[str] = deque(maxlen=last)
-        cursor = None
-        while True:
-            # a scheduler that cannot do that cheaply begins with the first line
-            wanted = last if cursor is None else None
-            query = LogQuery(source.role, source.replica, source.stream, cursor, last=wanted)
-            try:
-                page = scheduler.log_read(app_id, query)
-            except AppNotFound:
-                return LogPage(list(kept), cursor or "", complete=True)
-            kept.extend(page.lines)
-            cursor = page.cursor
-            if page.complete or not page.lines:
-                return replace(page, lines=list(kept), stamps=[])
+            for page in reader.pages(PAGES_PER_TURN):
+                source.lost += page.dropped
+                yield page
+        except AppNotFound:
+            reader.complete = True
 
     def _hand_on(self, source: _Source, page: LogPage) -> int:
         """Pass on the lines of a page that were not passed on before, and return their number."""
         lines = page.lines
-        if source.lost:
-            self._report_missing(source)
+        self._report_missing(source)
         first = min(source.skip, len(lines))
         skip_later = source.skip - first
         for number in range(first, len(lines)):
@@ -413,34 +307,14 @@ class LogForwarder:
             self._pass_on(source, shown)
 
     def _pass_on(self, source: _Source, line: str) -> None:
-        """Pass one line to the sink, unless the rate is used up."""
-        if self._rate is not None and not self._rate.allows(line):
-            source.dropped += 1
-            self.dropped += 1
-            return
-        if source.dropped:
-            self._report_missing(source)
         assert self._sink is not None
         self._sink(source.role, source.replica, source.stream, line)
 
     def _report_missing(self, source: _Source) -> None:
-        """Say in the orchestrator's log which lines are missing there, and where they are."""
+        """Say in the orchestrator's log how much is missing there."""
+        if not source.lost:
+            return
         where = f"{source.role}/{source.replica}"
-        if source.dropped:
-            self._write(
-                source,
-                f"[transload] {source.dropped} lines of {where} were left out by max_log_rate; "
-                f"to see all of it: transload log {self.handle}\n",
-            )
-            source.dropped = 0
-        if source.lost:
-            self._write(
-                source,
-                f"[transload] {source.lost} bytes of {where} were dropped by the scheduler's "
-                "size limit\n",
-            )
-            source.lost = 0
-
-    def _write(self, source: _Source, line: str) -> None:
-        assert self._sink is not None
-        self._sink(source.role, source.replica, source.stream, line)
+        text = f"{source.lost} bytes of {where} were dropped by the scheduler's size limit"
+        self._pass_on(source, f"[transload] {text}\n")
+        source.lost = 0

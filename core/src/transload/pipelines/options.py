@@ -35,7 +35,6 @@ class ExecutionSettings(TypedDict, total=False):
     deadline: float | None
     on_kill: OnKill
     retries_by: RetriesBy
-    max_log_rate: int | str | None
     tail_lines: int
     resubmit_on: frozenset[AppState]
     checkpoints: Checkpoints
@@ -58,8 +57,6 @@ class ExecutionOptions:
         retries_by: with ``nested`` the scheduler spends ``max_retries`` inside one attempt, and
             each retry of the orchestrator is a new attempt. With ``host`` the job is submitted with
             ``max_retries=0``. With ``scheduler`` the orchestrator's failure is final.
-        max_log_rate: lines a second, or a text such as ``5 MB/s``. More lines are dropped and
-            counted, and a line in the log gives their number. None means no limit.
         tail_lines: how many last log lines go into the message of a failure.
         resubmit_on: ended states that are answered by a new attempt when the orchestrator runs the
             step again. Where a restart is no retry (a pod that is started again), states that must
@@ -80,7 +77,6 @@ class ExecutionOptions:
     deadline: float | None = None
     on_kill: OnKill = "cancel"
     retries_by: RetriesBy = "nested"
-    max_log_rate: int | str | None = None
     tail_lines: int = 20
     resubmit_on: frozenset[AppState] = frozenset({AppState.FAILED, AppState.CANCELLED})
     checkpoints: Checkpoints = "keep"
@@ -106,10 +102,6 @@ class ExecutionOptions:
             or self.tail_lines < 0
         ):
             raise ConfigError(f"tail_lines={self.tail_lines!r}: must be an int, 0 or more")
-        if self.max_log_rate is not None:
-            from transload.pipelines.logs import parse_rate
-
-            parse_rate(self.max_log_rate)
 
     def host_may_retry(self, error: BaseException) -> bool:
         """Tell whether the orchestrator may answer this failure with a retry.

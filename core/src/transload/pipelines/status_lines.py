@@ -1,4 +1,4 @@
-"""Decide which lines about a running job an orchestrator's log has, and when its display changes."""
+"""Write the lines about a job in an orchestrator's log, and remember which it has had."""
 
 from __future__ import annotations
 
@@ -8,9 +8,16 @@ from typing import Any, Final
 
 from transload.specs import AppState, AppStatus, ReplicaStatus, is_started
 from transload.specs.progress import is_next_part
-from transload.specs.text import duration_text
+from transload.specs.text import duration_text, usage_texts
 
-__all__ = ["Interruption", "Reported", "interruptions_of", "status_lines"]
+__all__ = [
+    "Interruption",
+    "Reported",
+    "end_line",
+    "interruptions_of",
+    "reach_line",
+    "status_lines",
+]
 
 _ENDINGS: Final = {1: "st", 2: "nd", 3: "rd"}
 """Last digit → the end of the ordinal number, which is ``th`` for all others."""
@@ -163,6 +170,35 @@ def status_lines(
         reported.late = True
         lines.append(f"warning: {handle}: {late}")
     return lines
+
+
+def end_line(handle: str, status: AppStatus, created: float | None) -> str:
+    """Return the line that says how a job has ended.
+
+    It also says how long the job took from its submit, and what it used.
+
+    Args:
+        handle: the job.
+        status: its final status.
+        created: when it was submitted, seconds since the epoch. None means unknown.
+    """
+    text = f"{handle} {status.state.name}"
+    seconds = status.seconds_since(created)
+    if seconds is not None:
+        text += f" after {duration_text(seconds)}"
+    used = [part for part in usage_texts(status.usage()) if part]
+    if len(used) > 1:
+        text += f" ({used[1]} of CPU, {used[0]})"
+    return text
+
+
+def reach_line(handle: str, away: bool, why: str = "") -> str:
+    """Return the line that says that a job cannot be reached, or can again."""
+    if not away:
+        return f"{handle} is back"
+    if why:
+        return f"{handle} cannot be reached, waiting ({why})"
+    return f"{handle} cannot be reached, waiting"
 
 
 def _count(replica: ReplicaStatus) -> int:

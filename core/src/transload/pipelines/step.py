@@ -76,7 +76,6 @@ from transload.pipelines.chain import (
 from transload.pipelines.end_requests import interrupted, somebody_asked
 from transload.pipelines.errors import AppCancelled, AppLost, Detached, StillRunning
 from transload.pipelines.identity import Identity, app_id_of, chain_of, where
-from transload.pipelines.log_lines import end_line, reach
 from transload.pipelines.logs import LogForwarder
 from transload.pipelines.options import (
     ExecutionOptions,
@@ -86,8 +85,14 @@ from transload.pipelines.options import (
     retries_note,
     without_retries,
 )
-from transload.pipelines.status_lines import Reported, new_interruptions, status_lines
-from transload.runner.api import shared_runner
+from transload.pipelines.status_lines import (
+    Reported,
+    end_line,
+    new_interruptions,
+    reach_line,
+    status_lines,
+)
+from transload.runner.api import host_runner
 from transload.runner.failures import failure_message
 from transload.runner.logs import tail
 from transload.runtime.progress_lines import lines_to
@@ -126,14 +131,10 @@ FOREVER: Final = float("inf")
 
 
 class Place(NamedTuple):
-    """Where jobs of a step are: a scheduler, and what their ids begin with there.
-
-    ``here`` tells whether the present settings submit there.
-    """
+    """Where jobs of a step are: a scheduler, and what their ids begin with there."""
 
     scheduler: str
     prefix: str
-    here: bool
 
 
 class Wait:
@@ -202,7 +203,7 @@ class Step(ABC):
     ) -> None:
         self.launch = launch
         self.options = options or ExecutionOptions()
-        self.runner = runner or shared_runner(self.host)
+        self.runner = runner or host_runner(self.host)
         self.arguments = dict(arguments or {})
         self.tried = tried
         self.one_machine = one_machine
@@ -411,7 +412,7 @@ class Step(ABC):
             if action is Action.GONE:
                 self._report_loss(newest)
             if action is Action.SUBMIT:
-                self._report_nothing_in_sight()
+                self._report_nothing_in_sight(newest)
             number = 0 if newest.number is None else newest.number + 1
             try:
                 plan = self._submit(number, anew=not newest.again.is_same)
@@ -428,19 +429,10 @@ class Step(ABC):
 
     def _decision(self) -> tuple[Action, Newest]:
         """Look at the newest job until it is clear what to do, and return that and the job."""
-        outage = Wait()
         ending = Wait()
         is_said = False
         while True:
-            newest = self._look_at_newest()
-            action = decide(newest, self.options.resubmit_on)
-            if action is not Action.WAIT_KNOWN:
-                outage = self._say_back(outage, newest)
-            refuse(action, newest)
-            self._stop_before_start(action, newest)
-            if action is Action.WAIT_KNOWN:
-                self._wait_for_answer(outage, newest)
-                continue
+            action, newest = self._known_newest()
             if action not in (Action.WAIT_END, Action.END):
                 return action, newest
             handle = str(newest.handle)
@@ -453,12 +445,48 @@ class Step(ABC):
             else:
                 self._end_earlier(handle, ending)
 
+    def _known_newest(self) -> tuple[Action, Newest]:
+        """Return what to do about the newest job, once its scheduler can say what it does.
+
+        Raises:
+            StateUnknown: if the unreachable timeout has passed.
+        """
+        outage = Wait()
+        while True:
+            newest = self._look_at_newest()
+            action = decide(newest, self.options.resubmit_on)
+            refuse(action, newest)
+            self._stop_before_start(action, newest)
+            what = newest.handle or chain_of(self.identity())
+            if action is not Action.WAIT_KNOWN:
+                if outage.since is not None:
+                    self._say(reach_line(what, False))
+                return action, newest
+            why = _message(newest.status)
+            if outage.since is None:
+                self._say(reach_line(what, True, why))
+            waited = outage.seconds()
+            left = self.options.patience - waited
+            if left <= 0:
+                raise StateUnknown(what, waited, why)
+            outage.pause(min(left, self._seconds_to_deadline()))
+
     def _look_at_newest(self) -> Newest:
         """Ask for all jobs of the chain, and return the newest."""
         self._is_hidden = False
+        hinted = self._hinted()
+        present = None
+        places = []
+        if hinted is not None:
+            places.append(hinted[0])
+        try:
+            present = self._present_place()
+        except ConfigError:  # a submit says so; until then, the job may be where the hint says
+            if hinted is None:
+                raise
+        if present is not None and present not in places:
+            places.append(present)
         members: list[Member] = []
-        places = self._places()
-        host = self.identity().host
         for place in places:
             try:
                 found = self.runner.scheduler(place.scheduler).chain(place.prefix)
@@ -467,13 +495,11 @@ class Step(ABC):
                 return Newest(self.hint, status=AppStatus(AppState.UNKNOWN, msg=str(exc)))
             for number, each in found:
                 handle = self._handle_in(place, number)
-                words = None if each is None else host_words(each.asked, host)
-                members.append(Member(handle, number, each, words, place.here))
-        hinted = self._hinted()
+                words = None if each is None else host_words(each.asked, self.identity().host)
+                members.append(Member(handle, number, each, words, place == present))
         if hinted is not None:
             place, number = hinted
-            here = place == places[-1]
-            members.append(Member(str(self.hint), number, None, self.hint_words, here))
+            members.append(Member(str(self.hint), number, None, self.hint_words, place == present))
         self._chain = [each for each in members if each.here]
         if not members:
             return Newest(self._handle_in(places[-1], 0))
@@ -482,21 +508,15 @@ class Step(ABC):
     def _words(self) -> dict[str, Any]:
         return json_values(self.words())
 
-    def _places(self) -> list[Place]:
-        """Return where jobs of the step may be, the present place last."""
-        hinted = self._hinted()
-        try:
-            name = self._scheduler_name()
-            cfg = self.need_launch().cfg
-            prefix = self.runner.qualified_id(chain_of(self.identity()), name, cfg)
-            present = Place(name, prefix, here=True)
-        except ConfigError:  # a submit says so; until then, the job may be where the hint says
-            if hinted is None:
-                raise
-            return [hinted[0]]
-        if hinted is None or hinted[0][:2] == present[:2]:
-            return [present]
-        return [hinted[0], present]
+    def _present_place(self) -> Place:
+        """Return where the present settings submit.
+
+        Raises:
+            ConfigError: if there is no such scheduler, or a run option is wrong.
+        """
+        name = self._scheduler_name()
+        chain = chain_of(self.identity())
+        return Place(name, self.runner.qualified_id(chain, name, self.need_launch().cfg))
 
     def _hinted(self) -> tuple[Place, int] | None:
         """Return the place and the number of the job of the hint, if it is one of the chain."""
@@ -507,7 +527,7 @@ class Step(ABC):
         if found is None or not found[0].endswith(chain_of(self.identity())):
             return None
         prefix, number = found
-        return Place(parsed.scheduler_backend, prefix, here=False), number
+        return Place(parsed.scheduler_backend, prefix), number
 
     def _handle_in(self, place: Place, number: int) -> str:
         return make_app_handle(place.scheduler, self.runner.name(), f"{place.prefix}-{number}")
@@ -521,29 +541,6 @@ class Step(ABC):
             self._intended = newest.handle
             self._undo()
         raise self._stopped(stop)
-
-    def _say_back(self, outage: Wait, newest: Newest) -> Wait:
-        """Say that a scheduler answers again, if it was said that it does not."""
-        if outage.since is None:
-            return outage
-        self._say(reach(str(newest.handle), False))
-        return Wait()
-
-    def _wait_for_answer(self, outage: Wait, newest: Newest) -> None:
-        """Wait until the next question to a scheduler that cannot say what the newest job is.
-
-        Raises:
-            StateUnknown: if the unreachable timeout has passed.
-        """
-        what = newest.handle or chain_of(self.identity())
-        why = _message(newest.status)
-        if outage.since is None:
-            self._say(reach(what, True, why))
-        waited = outage.seconds()
-        left = self.options.patience - waited
-        if left <= 0:
-            raise StateUnknown(what, waited, why)
-        outage.pause(min(left, self._seconds_to_deadline()))
 
     def _end_earlier(self, handle: str, ending: Wait) -> None:
         """End the job of an earlier asking, and wait for that, for as long as the patience lasts.
@@ -594,7 +591,7 @@ class Step(ABC):
             raise AppLost(handle)
         self._say(f"{handle} is gone: the next job is submitted")
 
-    def _report_nothing_in_sight(self) -> None:
+    def _report_nothing_in_sight(self, newest: Newest) -> None:
         """Raise in the first retry if it finds nothing of the step, and may not see all machines."""
         if self.tried != 1 or self.one_machine:
             return
@@ -604,7 +601,7 @@ class Step(ABC):
                 "an earlier try of this step may have submitted it on another machine: this "
                 "scheduler's jobs are seen from their own machine only"
             )
-            raise AppLost(self._handle_in(self._places()[-1], 0), why)
+            raise AppLost(str(newest.handle), why)
 
     def _take(self, newest: Newest) -> str:
         """Attach to a job that is there."""
@@ -845,7 +842,7 @@ class Step(ABC):
         is_unknown = status.state is AppState.UNKNOWN
         self._unknown_since = unknown_since(status.state, self._unknown_since)
         if is_unknown is not was_unknown:
-            self._say(reach(handle, is_unknown, status.msg))
+            self._say(reach_line(handle, is_unknown, status.msg))
         before = self.status
         self.status = status
         note_state(self._first_seen, status.state, time.time())
@@ -1243,7 +1240,7 @@ class Step(ABC):
                 handle,
                 partial(self._locate, handle),
                 self.line if self.hands_on_lines else None,
-                self.options,
+                self.options.logging_interval,
                 cursor=None if self._cursor is None else dict(self._cursor),
                 last=self._last_lines,
             )

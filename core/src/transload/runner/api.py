@@ -556,7 +556,7 @@ def get_runner(
     )
 
 
-def shared_runner(
+def host_runner(
     session: str,
     *,
     inherit_env: bool = False,
@@ -566,7 +566,7 @@ def shared_runner(
     """Return the runner of a session that this process shares. Do not close it.
 
     Args:
-        session: name of the session in the handles.
+        session: name of the session in the handles, which is that of an orchestrator.
         inherit_env: give jobs the whole environment of this process. By default they get only an
             allow-list of it.
         clusters: clusters beside those of the settings.
@@ -586,7 +586,7 @@ def shared_runner(
 
 def default_runner() -> Runner:
     """Return the runner that this process shares, of the session of the command line."""
-    return shared_runner(SESSION, inherit_env=True)
+    return host_runner(SESSION, inherit_env=True)
 
 
 Job.default_runner = staticmethod(default_runner)

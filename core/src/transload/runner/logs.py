@@ -124,6 +124,18 @@ class LogReader:
             if not self.moved or (most is None and self.caught_up):
                 break
 
+    def last_page(self, number: int) -> LogPage:
+        """Return a page with the last lines that exist now, and move the cursor behind it.
+
+        The errors are those of `read`.
+        """
+        self._query = replace(self._query, last=number)  # the scheduler may skip the others
+        kept: deque[str] = deque(maxlen=number)
+        page = LogPage([], self.cursor or "", self.complete)
+        for page in self.pages():
+            kept.extend(page.lines)
+        return replace(page, lines=list(kept), stamps=[])
+
     def _page(self, stream: Stream, cursor: str | None, max_bytes: int) -> LogPage:
         query = replace(self._query, stream=stream, cursor=cursor, max_bytes=max_bytes)
         return self.scheduler.log_read(self.app_id, query)

@@ -7,7 +7,7 @@ from typing import Any, Unpack
 
 from transload_airflow.operators import TransloadOperator
 from transload_airflow.options import OperatorOptions
-from transload_airflow.sources import launch_of
+from transload_airflow.sources import LAUNCH_FIELDS, launch_of
 
 _NOT_IN_A_TASK_ID = re.compile(r"[^A-Za-z0-9_.-]+")
 
@@ -30,20 +30,14 @@ def operator_from_app(
         ConfigError: for a wrong option.
     """
     launch, other_options = launch_of(source, options)
+    given = {name: getattr(launch, field) for name, field in LAUNCH_FIELDS.items()}
     return TransloadOperator(
         task_id=task_id or _task_id(launch.name),
         app=launch.app,
         component=launch.component,
-        component_args=launch.args or None,
         command=launch.command,
-        scheduler=launch.scheduler,
-        cfg=launch.cfg or None,
-        workspace=launch.workspace or None,
-        parent_run_id=launch.parent_run_id,
-        tracker_base=launch.tracker_base,
-        pass_env=launch.pass_env,
-        environment=launch.environment,
-        overrides=launch.overrides or None,
+        overrides=launch.overrides,
+        **given,
         **other_options,
     )
 

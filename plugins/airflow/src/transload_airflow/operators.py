@@ -58,7 +58,6 @@ from transload_airflow.values import (
     as_component,
     as_values,
     called,
-    decoded,
     exit_codes,
     refuse_misspelt,
     run_options,
@@ -163,7 +162,6 @@ class TransloadOperator(TemplateRules):
             scheduler does).
         checkpoints: ``keep`` (a try of the task begins with the checkpoints of the tries before it)
             or ``new`` (each begins without any). Only of roles that ask for checkpoints.
-        max_log_rate: lines (``1000``) or bytes (``"5 MB/s"``) a second, or None for no limit.
         tail_lines: how many last log lines go into the message of a failure.
         pass_env: patterns (``HF_*``) of the worker's variables that the job gets.
         inherit_env: give the job the whole environment of the worker. By default it gets an
@@ -430,7 +428,7 @@ class TransloadOperator(TemplateRules):
         self._defaults = defaults_of(self.conn_id)
         launch = self._launch({"task": self, "params": self.params, "dag": self.get_dag()})
         runner = self._runner()
-        text = dry_run(HOST, decoded(launch, runner), self.options, runner=runner)
+        text = dry_run(HOST, launch, self.options, runner=runner)
         self.log.info(text)
         return text
 
@@ -453,7 +451,7 @@ class TransloadOperator(TemplateRules):
         # a wrong setting is found before anything is started
         same_machine = deferrable and triggerer_on_same_machine()
         self._defaults = defaults_of(self.conn_id)
-        launch = decoded(self._launch(context), self._runner())
+        launch = self._launch(context)
         identity = identity_of(context, self.key)
         note_job(context, identity)
         step = self._new_step(context, identity, launch)

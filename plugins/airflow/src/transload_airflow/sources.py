@@ -12,20 +12,17 @@ if TYPE_CHECKING:
     from transload.pipelines import LaunchSettings
     from transload_search import Search
 
-LAUNCH_OPTIONS: Final = (
-    "component_args",
-    "scheduler",
-    "cfg",
-    "workspace",
-    "parent_run_id",
-    "tracker_base",
-    "pass_env",
-    "environment",
-)
-"""Options of an operator that say what to launch, and where."""
-
-_FIELDS: Final = {"component_args": "args"}
-"""Names of these options → what a Launch calls them, where that differs."""
+LAUNCH_FIELDS: Final = {
+    "component_args": "args",
+    "scheduler": "scheduler",
+    "cfg": "cfg",
+    "workspace": "workspace",
+    "parent_run_id": "parent_run_id",
+    "tracker_base": "tracker_base",
+    "pass_env": "pass_env",
+    "environment": "environment",
+}
+"""Options of an operator that say how to launch something → what a Launch calls them."""
 
 
 def is_search(source: object) -> TypeGuard[Search]:
@@ -52,8 +49,8 @@ def launch_of(source: object, options: Mapping[str, Any]) -> tuple[Launch, dict[
     settings: LaunchSettings = {}
     other_options = {}
     for name, value in others.items():
-        if name not in LAUNCH_OPTIONS:
+        if name in LAUNCH_FIELDS:
+            settings[LAUNCH_FIELDS[name]] = value  # type: ignore[literal-required]
+        else:
             other_options[name] = value
-        elif value is not None:
-            settings[_FIELDS.get(name, name)] = value  # type: ignore[literal-required]
     return Launch.of(source, **settings).with_overrides(overrides), other_options

@@ -11,17 +11,12 @@ import inspect
 import json
 from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Final
+from dataclasses import dataclass
+from typing import Any, Final
 
 from transload.errors import ConfigError, SpecError
 from transload.specs import AppDef
 from transload.specs.checks import closest, shorten
-
-if TYPE_CHECKING:
-    from transload.pipelines import Launch
-    from transload.runner import Runner
-
 
 LONGEST_NAME: Final = 200
 """Characters of a job's name, while those of a task's are up to 250."""
@@ -163,25 +158,6 @@ def run_options(value: Any) -> Mapping[str, Any]:
     if not isinstance(value, (Mapping, type(None))):
         raise ConfigError(f"cfg={value!r}: must be option → value")
     return value or {}
-
-
-def decoded(launch: Launch, runner: Runner) -> Launch:
-    """Return a launch whose run options have their types.
-
-    Rendered ones are texts, which are read as on the command line.
-
-    Raises:
-        PluginError: if there is no such scheduler.
-        ConfigError: for a text that does not parse.
-    """
-    texts = {name: value for name, value in launch.cfg.items() if isinstance(value, str)}
-    if not texts:
-        return launch
-    known = runner.scheduler(launch.scheduler_name(runner.settings)).options
-    read = {
-        name: known.read_one(name, text) for name, text in texts.items() if name in known.table()
-    }
-    return replace(launch, cfg={**launch.cfg, **read})
 
 
 def called(function: Callable[..., Any], context: Mapping[str, Any]) -> Any:
