@@ -19,6 +19,7 @@ from transload.specs import AppState
 from transload_airflow import AppSensor, AppStateTrigger, TransloadHook, TransloadOperator, hooks
 from transload_airflow.hooks import Defaults
 from transload_airflow.provider import get_provider_info
+from transload_airflow.runner import secret_named
 from transload_testing import ScriptedControl, scripted_app
 
 SECRET = "not-to-be-seen-anywhere"
@@ -172,12 +173,12 @@ def test_files_in_a_connection(control: ScriptedControl, connect: Connect) -> No
     connect({"kind": "scripted", "scripted_dir": content}, "42")
     cluster = TransloadHook("42").defaults.cluster
     assert cluster == Cluster("c-42", "scripted", {}, {"scripted_dir": "airflow:42/scripted_dir"})
-    assert json.loads(TransloadHook("42").secret("scripted_dir")) == content
+    assert json.loads(secret_named("42/scripted_dir")) == content
     connect({"kind": "scripted"}, "42")
     with pytest.raises(
         ConfigError, match=r"connection '42': extra\.scripted_dir is not there any more"
     ):
-        TransloadHook("42").secret("scripted_dir")
+        secret_named("42/scripted_dir")
 
 
 def test_connection_is_tested(

@@ -40,7 +40,6 @@ from transload_airflow import (
     operator_from_app,
     task_instance,
 )
-from transload_airflow.values import decoded
 from transload_testing import ScriptedControl, scripted_app
 
 APP = AppDef("app", [Role("main", "none", entrypoint="none")])
@@ -120,8 +119,8 @@ def test_run_options_have_their_types() -> None:
     operator.render_template_fields({"params": {"word": "7"}})
     context = make_context(operator)
     with host_runner("airflow") as runner:
-        launch = decoded(operator._launch(context), runner)
-    assert type(launch.cfg["max_log_size"]) is not str
+        plan = operator._launch(context).plan(runner)
+    assert plan.cfg["max_log_size"] == 7
 
 
 def test_templates_reach_everywhere() -> None:

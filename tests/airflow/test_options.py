@@ -12,7 +12,6 @@ from transload_airflow import TransloadOperator
 from transload_airflow.options import (
     BaseOptions,
     JobOptions,
-    NamedOptions,
     OperatorOptions,
     TrialOptions,
 )
@@ -26,14 +25,13 @@ def arguments(made: type) -> set[str]:
 
 def test_the_options_of_every_operator_are_airflow_s() -> None:
     """No argument of Airflow's own operators is missing. A newer version may have had others."""
-    assert arguments(BaseOperator) - {"task_id"} <= set(BaseOptions.__annotations__)
+    assert arguments(BaseOperator) <= set(BaseOptions.__annotations__)
 
 
 @pytest.mark.parametrize(
     ("options", "apart"),
     [
         (OperatorOptions, set()),
-        (NamedOptions, set()),
         (
             TrialOptions,
             {"app", "cfg", "command", "component", "component_args", "scheduler"},
@@ -49,7 +47,7 @@ def test_the_options_of_every_operator_are_airflow_s() -> None:
 )
 def test_the_options_of_a_job_are_those_of_its_operator(options: type, apart: set[str]) -> None:
     """Each argument of the operator is declared, but for what is said elsewhere."""
-    own = set(options.__annotations__) - set(BaseOptions.__annotations__) - {"task_id"}
+    own = set(options.__annotations__) - set(BaseOptions.__annotations__)
     assert own == arguments(TransloadOperator) - apart
 
 

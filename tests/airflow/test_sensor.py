@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from itertools import count
 from types import SimpleNamespace
 from typing import Any
@@ -11,6 +12,7 @@ from airflow.providers.common.compat.sdk import (
     AirflowException,
     AirflowFailException,
     AirflowSkipException,
+    TaskDeferred,
 )
 from contexts import execute, make_context
 
@@ -66,6 +68,26 @@ def test_patience_is_counted_over_pokes(
     one = sensor()
     assert poke() is False
     assert control.calls("cancel") == []
+
+
+def test_patience_goes_on_after_the_triggerer(control: ScriptedControl) -> None:
+    """A sensor whose trigger has lost patience fails with its first poke."""
+    handle = started({"state": "RUNNING", "until": "go"})
+    sensor = AppSensor(task_id="wait", handle=handle, deferrable=True, patience=0.5)
+    context = make_context(sensor)
+    control.outage()
+    with pytest.raises(TaskDeferred) as deferred:
+        execute(sensor, context)
+
+    async def event() -> Any:
+        return await anext(deferred.value.trigger.run())
+
+    told = asyncio.run(event()).payload
+    assert told["unknown_for"] >= 0.5
+    with pytest.raises(AirflowException, match="is unknown for"):
+        sensor.resume(context, told)
+    control.outage(False)
+    control.open("go")
 
 
 def test_poke_of_nothing(control: ScriptedControl) -> None:

@@ -1027,6 +1027,7 @@ class Step(ABC):
             if seen is not None and seen.status is not None:
                 await asyncio.to_thread(self._note, seen.status)
             if seen is not None and seen.exhausted:
+                self._unknown_since = time.monotonic() - seen.unknown_for
                 return "error", f"{seen.handle} cannot be reached"
             if seen is not None and seen.final:
                 await asyncio.to_thread(self.logs.finish)

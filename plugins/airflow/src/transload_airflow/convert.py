@@ -12,16 +12,14 @@ from transload_airflow.sources import LAUNCH_FIELDS, launch_of
 _NOT_IN_A_TASK_ID = re.compile(r"[^A-Za-z0-9_.-]+")
 
 
-def operator_from_app(
-    source: Any, *, task_id: str | None = None, **options: Unpack[OperatorOptions]
-) -> TransloadOperator:
+def operator_from_app(source: Any, **options: Unpack[OperatorOptions]) -> TransloadOperator:
     """Return the operator that runs a job, from any kind of source.
 
     Args:
         source: an AppDef, its JSON, a component (name or function), or a
             ``transload.pipelines.Launch``.
-        task_id: by default made from the name of the job or component.
-        options: of `TransloadOperator`.
+        options: of `TransloadOperator`. The default of ``task_id`` is made from the name of the job
+            or component.
 
     Raises:
         UnsupportedFeature: for a Search, which becomes a group of tasks (`search_group`), not an
@@ -30,9 +28,10 @@ def operator_from_app(
         ConfigError: for a wrong option.
     """
     launch, other_options = launch_of(source, options)
+    task_id = other_options.pop("task_id", None) or _task_id(launch.name)
     given = {name: getattr(launch, field) for name, field in LAUNCH_FIELDS.items()}
     return TransloadOperator(
-        task_id=task_id or _task_id(launch.name),
+        task_id=task_id,
         app=launch.app,
         component=launch.component,
         command=launch.command,

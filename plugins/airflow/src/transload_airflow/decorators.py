@@ -10,7 +10,7 @@ from airflow.providers.common.compat import sdk
 from transload.errors import SpecError
 from transload.specs import AppDef
 from transload_airflow.operators import TransloadOperator
-from transload_airflow.options import NamedOptions
+from transload_airflow.options import OperatorOptions
 from transload_airflow.values import as_values, awaited
 
 
@@ -38,7 +38,7 @@ class _TransloadDecoratedOperator(sdk.DecoratedOperator, TransloadOperator):
         python_callable: Callable[..., Any],
         op_args: Collection[Any] | None = None,
         op_kwargs: Mapping[str, Any] | None = None,
-        **kwargs: Unpack[NamedOptions],
+        **kwargs: Unpack[OperatorOptions],
     ) -> None:
         for name in ("app", "component_args", "command"):
             if kwargs.get(name) is not None:
@@ -79,7 +79,7 @@ class _TransloadDecoratedOperator(sdk.DecoratedOperator, TransloadOperator):
 
 
 def transload_task(
-    python_callable: Callable[..., Any] | None = None, **kwargs: Unpack[NamedOptions]
+    python_callable: Callable[..., Any] | None = None, **kwargs: Unpack[OperatorOptions]
 ) -> sdk.TaskDecorator:
     """Make a task of a function that returns an AppDef.
 

@@ -11,7 +11,7 @@ from airflow.providers.common.compat.sdk import BaseHook
 
 from transload.errors import ConfigError, TransloadError
 from transload.specs import CfgVal, looks_secret, nearest
-from transload_airflow.runner import SECRETS, extra_of, runner_for_tasks, secret_of
+from transload_airflow.runner import SECRETS, extra_of, runner_for_tasks
 
 if TYPE_CHECKING:
     from transload.runner import Cluster, Runner
@@ -152,14 +152,6 @@ class TransloadHook(BaseHook):
             else:
                 plain[setting] = value
         return Cluster(name, kind, plain, secret)
-
-    def secret(self, name: str) -> str:
-        """Return a secret of the connection's cluster.
-
-        Raises:
-            ConfigError: if it is not there any more.
-        """
-        return secret_of(self.conn_id, name)
 
     def get_conn(self) -> Runner:
         """Return the runner that tasks of this process share, which knows the cluster.

@@ -44,7 +44,7 @@ from transload_airflow.hooks import Defaults, defaults_of
 from transload_airflow.links import LINK_KEY, AppLink
 from transload_airflow.listener import departing
 from transload_airflow.masks import Reads
-from transload_airflow.options import ARGUMENTS, NamedOptions, taking_arguments
+from transload_airflow.options import ARGUMENTS, OperatorOptions, taking_arguments
 from transload_airflow.retry_policy import for_policy
 from transload_airflow.runner import runner_for_tasks
 from transload_airflow.settings import default_deferrable, triggerer_on_same_machine
@@ -260,7 +260,7 @@ class TransloadOperator(TemplateRules):
     """
 
     @taking_arguments
-    def __init__(self, **options: Unpack[NamedOptions]) -> None:
+    def __init__(self, **options: Unpack[OperatorOptions]) -> None:
         others: dict[str, Any] = dict(options)
         given = {name: others.pop(name, default) for name, default in ARGUMENTS.items()}
         refuse_misspelt(type(self), others, ARGUMENTS)

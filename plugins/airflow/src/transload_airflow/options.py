@@ -23,7 +23,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 class BaseOptions(TypedDict, total=False):
-    """The arguments of Airflow's ``BaseOperator`` (3.3) beside ``task_id``, described there."""
+    """The arguments of Airflow's ``BaseOperator`` (3.3), described there."""
 
     allow_nested_operators: bool
     default_args: Mapping[str, Any] | None
@@ -75,20 +75,15 @@ class BaseOptions(TypedDict, total=False):
     start_date: datetime | None
     task_display_name: str | None
     task_group: TaskGroup | None
+    task_id: str
     trigger_rule: str
     wait_for_downstream: bool
     wait_for_past_depends_before_skipping: bool
     weight_rule: Any
 
 
-class TaskOptions(BaseOptions, total=False):
-    """The arguments of ``BaseOperator``."""
-
-    task_id: str
-
-
 class JobOptions(JobSettings, ExecutionSettings, BaseOptions, total=False):
-    """The arguments of `TransloadOperator` beside its name, and what is to run where.
+    """The arguments of `TransloadOperator` beside what is to run where.
 
     `TransloadOperator` describes them.
     """
@@ -110,7 +105,7 @@ class JobOptions(JobSettings, ExecutionSettings, BaseOptions, total=False):
 
 
 class OperatorOptions(JobOptions, total=False):
-    """The arguments of `TransloadOperator` beside ``task_id``, as it describes them."""
+    """The arguments of `TransloadOperator`, as it describes them."""
 
     app: AppDef | str | Mapping[str, Any] | Callable[..., AppDef] | None
     cfg: Mapping[str, CfgVal] | None
@@ -152,13 +147,7 @@ def taking_arguments(init: F) -> F:
     return init
 
 
-class NamedOptions(OperatorOptions, total=False):
-    """The same with the task's name."""
-
-    task_id: str
-
-
-class SearchOptions(TaskOptions, total=False):
+class SearchOptions(BaseOptions, total=False):
     """The arguments of a task of a search."""
 
     conn_id: str | None
@@ -171,5 +160,4 @@ class TrialOptions(JobOptions, total=False):
     """The arguments of a trial beside what it runs."""
 
     conn_id: str | None
-    task_id: str
     tracker_base: str | None

@@ -22,7 +22,7 @@ from transload.schedulers.folder.home import state_home
 from transload_airflow.failures import in_airflows_words
 from transload_airflow.hooks import defaults_of
 from transload_airflow.operators import TransloadOperator
-from transload_airflow.options import JobOptions, SearchOptions, TaskOptions, TrialOptions
+from transload_airflow.options import BaseOptions, JobOptions, SearchOptions, TrialOptions
 from transload_airflow.templates import TemplateRules
 from transload_search import (
     Search,
@@ -72,7 +72,7 @@ class SearchTask(TemplateRules):
         place: str,
         tracker_base: str | None = None,
         conn_id: str | None = None,
-        **kwargs: Unpack[TaskOptions],
+        **kwargs: Unpack[BaseOptions],
     ) -> None:
         super().__init__(**kwargs)
         self.search = search

@@ -14,6 +14,8 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, Final
 
+from airflow.providers.common.compat.sdk import BaseOperator
+
 from transload.errors import ConfigError, SpecError
 from transload.specs import AppDef
 from transload.specs.checks import closest, shorten
@@ -123,7 +125,7 @@ def words_of(value: Any) -> Sequence[str] | None:
 
 
 def refuse_misspelt(operator: type, given: Mapping[str, Any], own: Collection[str]) -> None:
-    """Refuse an argument that no class of an operator has and that resembles one of ours.
+    """Refuse an argument that Airflow's operators have not, and that resembles one of ours.
 
     Airflow itself refuses those that resemble none.
 
@@ -135,11 +137,7 @@ def refuse_misspelt(operator: type, given: Mapping[str, Any], own: Collection[st
     Raises:
         ConfigError: with the argument that may have been meant.
     """
-    known: set[str] = set()
-    for each in operator.__mro__:
-        init = vars(each).get("__init__")
-        if init is not None:
-            known.update(inspect.signature(init).parameters)
+    known = inspect.signature(BaseOperator.__init__).parameters
     for name, value in given.items():
         meant = closest(name, list(own))
         if name not in known and meant is not None:
