@@ -49,26 +49,9 @@ def test_foreign_values_and_keys_are_refused() -> None:
         StateMap("Lights", {**FULL, "DONE": Light.RED})  # type: ignore[dict-item]
 
 
-def test_a_reverse_must_be_total_over_the_host() -> None:
-    """Where an orchestrator's states are read back, each needs a row.
-
-    An unknown word is UNKNOWN.
-    """
-    with pytest.raises(ConfigError, match="reverse lacks"):
-        StateMap("Lights", FULL, reverse={Light.RED: AppState.RUNNING}, host_values=list(Light))
-    reverse = {Light.RED: AppState.RUNNING, Light.GREEN: AppState.SUCCEEDED}
-    table = StateMap("Lights", FULL, reverse=reverse, host_values=list(Light))
-    assert table.to_app(Light.GREEN) is AppState.SUCCEEDED
-    assert table.to_app("blue") is AppState.UNKNOWN  # type: ignore[arg-type]
-
-
 def test_documentation_table() -> None:
-    """The documentation's table has a row for each state, the notes, and the reverse."""
-    reverse = {Light.RED: AppState.RUNNING, Light.GREEN: AppState.SUCCEEDED}
-    text = StateMap(
-        "Lights", FULL, reverse=reverse, notes={AppState.UNKNOWN: "after patience"}
-    ).markdown()
+    """The documentation's table has a row for each state, and the notes."""
+    text = StateMap("Lights", FULL, notes={AppState.UNKNOWN: "after patience"}).markdown()
     assert all(f"| {state.name} | " in text for state in AppState)
     assert "| UNKNOWN | RED (after patience) |  |" in text
     assert "| SUCCEEDED | GREEN | ✓ |" in text
-    assert "| GREEN | SUCCEEDED |" in text

@@ -1,7 +1,4 @@
-"""The state table from AppState to the name of an Airflow task state, and back.
-
-It is total both ways, and imports no Airflow.
-"""
+"""The state table from AppState to the name of an Airflow task state. It imports no Airflow."""
 
 from __future__ import annotations
 
@@ -11,23 +8,21 @@ from typing import Final
 from transload.pipelines import Ending, StateMap
 from transload.specs import AppState
 
-_APP_STATES: Final = {
-    "removed": AppState.UNKNOWN,
-    "scheduled": AppState.UNSUBMITTED,
-    "queued": AppState.SUBMITTED,
-    "running": AppState.RUNNING,
-    "success": AppState.SUCCEEDED,
-    "restarting": AppState.RUNNING,
-    "failed": AppState.FAILED,
-    "up_for_retry": AppState.PENDING,
-    "up_for_reschedule": AppState.PENDING,
-    "upstream_failed": AppState.UNSUBMITTED,
-    "skipped": AppState.CANCELLED,
-    "deferred": AppState.RUNNING,
-    "awaiting_input": AppState.PENDING,
-}
-
-TASK_STATES: Final = tuple(_APP_STATES)
+TASK_STATES: Final = (
+    "removed",
+    "scheduled",
+    "queued",
+    "running",
+    "success",
+    "restarting",
+    "failed",
+    "up_for_retry",
+    "up_for_reschedule",
+    "upstream_failed",
+    "skipped",
+    "deferred",
+    "awaiting_input",
+)
 """The values of ``TaskInstanceState`` in Airflow 3.3."""
 
 STATES: Final = StateMap(
@@ -42,7 +37,6 @@ STATES: Final = StateMap(
         AppState.CANCELLED: "failed",
         AppState.UNKNOWN: "failed",
     },
-    reverse=_APP_STATES,
     host_values=TASK_STATES,
     notes={
         AppState.SUBMITTED: "shown as running, or deferred: the task itself has started",

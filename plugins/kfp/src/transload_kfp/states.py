@@ -1,4 +1,4 @@
-"""The state table, total over AppState and over KFP's states, by name, and exit codes.
+"""The table from AppState to the name of a state of KFP, and exit codes.
 
 This imports no KFP.
 """
@@ -12,20 +12,17 @@ from typing import Final
 from transload.pipelines import Ending, StateMap
 from transload.specs import AppState
 
-RUNTIME_STATES: Final[Mapping[str, AppState]] = {
-    "RUNTIME_STATE_UNSPECIFIED": AppState.UNKNOWN,
-    "PENDING": AppState.PENDING,
-    "RUNNING": AppState.RUNNING,
-    "SUCCEEDED": AppState.SUCCEEDED,
-    # taken from the cache, or on the other side of a condition: nothing is left to do
-    "SKIPPED": AppState.SUCCEEDED,
-    "FAILED": AppState.FAILED,
-    # goes on until it has ended
-    "CANCELING": AppState.RUNNING,
-    "CANCELED": AppState.CANCELLED,
-    "PAUSED": AppState.PENDING,
-}
-"""Name of a ``RuntimeState`` of the v2beta1 API → AppState."""
+_RUNTIME_STATES: Final = (
+    "RUNTIME_STATE_UNSPECIFIED",
+    "PENDING",
+    "RUNNING",
+    "SUCCEEDED",
+    "SKIPPED",
+    "FAILED",
+    "CANCELING",
+    "CANCELED",
+    "PAUSED",
+)
 
 STATES: Final = StateMap(
     "Kubeflow Pipelines",
@@ -39,14 +36,13 @@ STATES: Final = StateMap(
         AppState.CANCELLED: "CANCELED",
         AppState.UNKNOWN: "RUNTIME_STATE_UNSPECIFIED",
     },
-    reverse=RUNTIME_STATES,
-    host_values=RUNTIME_STATES,
+    host_values=_RUNTIME_STATES,
     notes={
         AppState.CANCELLED: "a task's own program can end only SUCCEEDED or FAILED: the launcher exits with 79",
         AppState.UNKNOWN: "once patience is exhausted. The launcher exits with 76, and the job goes on",
     },
 )
-"""AppState ↔ name of a ``RuntimeState`` of the v2beta1 API."""
+"""AppState → name of a ``RuntimeState`` of the v2beta1 API."""
 
 EXIT_NO_RESULT: Final = 70
 """Exit code of a task whose job has ended well without a declared result."""
