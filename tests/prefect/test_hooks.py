@@ -52,20 +52,3 @@ async def _failed(task: Any) -> None:
         await task(code=3)
 
     await work()
-
-
-def test_hooks_of_a_trial() -> None:
-    """The task of a trial has the hooks and settings that the search's tasks were given."""
-    from transload_prefect import app_task
-    from transload_prefect.task import trial_task
-
-    task = app_task(job, retries=4, tags=["late"], on_completion=[_completed])
-    trial = trial_task(
-        task, 0, "trial", namespace="search", context_args={}, meanwhile=task.spec.meanwhile
-    )
-    assert (trial.retries, trial.tags, trial.task_run_name) == (4, {"late"}, "trial")
-    assert trial.on_completion_hooks == [_completed]
-
-
-def _completed(task: Any, run: Any, state: Any) -> None:
-    """Do nothing."""

@@ -49,7 +49,12 @@ def test_each_trial_is_a_task_run_of_a_subflow(host: Any, tmp_path: Path, eventu
 
     from transload_prefect import run_app, search_flow
 
-    tune = search_flow(_search(), name="tune-subflow", tags=["trial"])
+    ended: list[str] = []
+
+    def note(task: Any, run: Any, state: Any) -> None:
+        ended.append(run.name)
+
+    tune = search_flow(_search(), name="tune-subflow", tags=["trial"], on_completion=[note])
 
     @flow(name="tune-parent")
     def work() -> Any:
@@ -57,6 +62,7 @@ def test_each_trial_is_a_task_run_of_a_subflow(host: Any, tmp_path: Path, eventu
         return tune(tracker_base=str(tmp_path), constants={"offset": offset})
 
     summary = work()
+    assert sorted(ended) == [f"tune-subflow-{n}" for n in range(5)]
     values = [row["value"] for row in summary["trials"]]
     assert len(values) == 5 and summary["best"]["value"] == min(values)
     assert values == pytest.approx([row["parameters"]["x"] ** 2 + 4.0 for row in summary["trials"]])

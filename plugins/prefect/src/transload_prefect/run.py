@@ -87,7 +87,14 @@ def _step(
 
 
 def step_of(
-    spec: AppSpec, launch: Launch, name: str, *, at_call: Any = None, is_task: bool = False
+    spec: AppSpec,
+    launch: Launch,
+    name: str,
+    *,
+    at_call: Any = None,
+    is_task: bool = False,
+    namespace: str | None = None,
+    arguments: Mapping[str, Any] | None = None,
 ) -> PrefectStep:
     """Return the job that the code around this asks for. Nothing is submitted yet.
 
@@ -97,6 +104,8 @@ def step_of(
         name: of the task that the job is, else of the job.
         at_call: what the call of a task has set of the launch.
         is_task: the task around this code is the job, and does nothing else.
+        namespace: tells the job from those of others, in place of the flow run's id.
+        arguments: what the component may declare (``trial_idx`` …).
 
     Raises:
         ConfigError: outside of a flow and a task, for an unknown cluster, or for assets of a flow.
@@ -125,10 +134,10 @@ def step_of(
         within_time_limit(run, spec.options),
         traces=traces,
         key=spec.key,
-        namespace=spec.namespace,
+        namespace=namespace,
         cluster=cluster,
         inherit_env=spec.inherit_env,
-        arguments=spec.context_args,
+        arguments=arguments,
         assets=spec.assets,
     )
     note_done(traces.notes)

@@ -5,35 +5,35 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Unpack
 
 from prefect import Flow, Task, get_run_logger
 from prefect.context import FlowRunContext
-from prefect.exceptions import CancelledRun
+from prefect.futures import wait
+from prefect.runtime import flow_run
 
 from transload.errors import ConfigError, TransloadError
 from transload.schedulers.folder.home import state_home
-from transload.specs import AppState
 from transload_prefect import api
 from transload_prefect.artifacts import artifact_key, table, trial_rows
-from transload_prefect.background import background
 from transload_prefect.convert import dry_run_task
-from transload_prefect.states import APP_CANCELLED
-from transload_prefect.task import app_task, trial_task
-from transload_prefect.watch import watch_of
+from transload_prefect.run import step_of
+from transload_prefect.settings import read_spec
+from transload_prefect.task import OF_PREFECT, app_task, may_retry, state_of
 from transload_search import (
     Search,
     SearchLedger,
     SearchTrial,
     get_suggester,
     next_round,
-    stopped_early,
+    run_trial,
+    suggest_round,
 )
 from transload_search.check import check_early
+from transload_search.progress import best_words
 
 if TYPE_CHECKING:
-    from prefect.client.schemas.objects import State
-
     from transload_prefect.options import TrialOptions
 
 
@@ -76,7 +76,7 @@ def search_flow(
     check_early(search, more_constants=True)
     component = search.component if isinstance(search.component, str) else search.component.__name__
     label = name or f"search-{component.rpartition('/')[2]}"
-    trial_task = app_task(search.component, name=f"{label}-trial", **settings)
+    task = _trial_task(search, label, settings)
     own_base = tracker_base
 
     def run(
@@ -90,7 +90,7 @@ def search_flow(
         given = replace(
             search, trials=trials, parallelism=parallelism, scheduler=scheduler, constants=more
         )
-        return SearchRun(label, given, trial_task, tracker_base or _default_base()).run()
+        return _run(label, SearchLedger(given, tracker_base or _default_base()), task)
 
     run.__name__ = run.__qualname__ = label
     goals = ", ".join(each.name for each in search.objectives)
@@ -116,121 +116,87 @@ def _default_base() -> str:
     return os.path.join(state_home(), "searches", f"prefect-{place}")
 
 
-class SearchRun:
-    """One run of a search's flow, which goes on where the ledger says that it was."""
+def _run(label: str, ledger: SearchLedger, task: Task[..., Any]) -> dict[str, Any]:
+    """Run the trials that have not ended, a round at a time, and return the search's summary.
 
-    def __init__(self, name: str, search: Search, task: Task[..., Any], tracker_base: str) -> None:
-        base = tracker_base
-        if "://" not in base:
-            base = os.path.abspath(base)
-        self._name = name
-        self._task = task
-        self._logger: Any = get_run_logger()
-        self._ledger = SearchLedger(search, base)
-        self._context = FlowRunContext.get()
-        self._table: Any = None
+    Raises:
+        SearchFailed: if no trial has an objective, or too many failed.
+    """
+    logger = get_run_logger()
+    logger.info("the search is kept in %s", ledger.tracker_base)
+    search = ledger.search.to_dict()
+    shown = None
+    number = 0
+    while trials := suggest_round(ledger, number, logger.info):
+        futures = {
+            each["index"]: task.submit(search=search, tracker_base=ledger.tracker_base, **each)
+            for each in trials
+            if ledger.ended(each["index"]) is None
+        }
+        wait(list(futures.values()))
+        shown = _show(label, ledger.summary(), shown)
+        for index, future in futures.items():
+            if ledger.ended(index) is None:
+                future.result()  # raises what kept it from an end
+        number += 1
+    summary = ledger.finish()
+    logger.info(", ".join(best_words(summary)))
+    return summary
 
-    def run(self) -> dict[str, Any]:
-        """Run the trials that have not ended, a round at a time, and return the ledger's summary.
 
-        Raises:
-            SearchFailed: if no trial has an objective, or too many failed.
-        """
-        self._logger.info("the search is kept in %s", self._ledger.tracker_base)
-        number = 0
-        while trials := self._ledger.suggest(number):
-            self._round([trial for trial in trials if self._ledger.ended(trial.index) is None])
-            number += 1
-        summary = self._ledger.finish()
-        background().post(lambda: self._show(summary))
-        best = summary["best"]
-        if best is None:  # of several objectives
-            return summary
-        objective = self._ledger.search.objectives[0].name
-        self._logger.info(
-            "best: trial %s, %s=%s, %s", best["index"], objective, best["value"], best["parameters"]
-        )
-        return summary
+def _trial_task(search: Search, label: str, settings: Mapping[str, Any]) -> Task[..., Any]:
+    """Return the task of a trial. Whoever continues the search reattaches to the trial's job."""
+    spec, given = read_spec(search.component, None, None, settings, OF_PREFECT)
+    spec.launch.resolve_component()  # refuses one that does not exist, before the flow runs
 
-    def _round(self, trials: list[SearchTrial]) -> None:
-        futures = [(trial, self._submit(trial)) for trial in trials]
-        problems = []
-        for trial, future in futures:
-            future.wait()
-            try:
-                self._observe(trial, future.state)
-            except (
-                Exception
-            ) as exc:  # the others of the round go on, and what they found is written down
-                problems.append(exc)
-        if trials:
-            summary = self._ledger.summary()
-            background().post(lambda: self._show(summary))
-        if problems:
-            raise problems[0]
-
-    def _show(self, summary: Mapping[str, Any]) -> None:
-        """Show how far the search is, by a table of its trials as an artifact of the flow run."""
-        data = table(trial_rows(summary))
-        best = [summary["best"], *summary.get("front", ())]  # the front of several objectives
-        shown = ", ".join(str(each["index"]) for each in best if each) or "-"
-        text = f"trials of the search kept in {summary['tracker_base']}; best so far: {shown}"
-        if self._table is None:
-            run = self._context and self._context.flow_run
-            self._table = api.create_artifact(
-                run and run.id,
-                None,
-                key=artifact_key(self._name, "trials"),
-                type="table",
-                data=data,
-                description=text,
+    def trial(
+        search: dict[str, Any], tracker_base: str, index: int, parameters: dict[str, Any]
+    ) -> Any:
+        ledger = SearchLedger(Search.from_dict(search), tracker_base)
+        launch = ledger.launch(SearchTrial(index, parameters), spec.launch)
+        try:
+            step = step_of(
+                replace(spec, key=f"trial-{index}"),
+                launch,
+                label,
+                is_task=True,
+                namespace=ledger.id,
+                arguments=ledger.known(index),
             )
-        else:
-            api.update_artifact(self._table, data=data, description=text)
+            with step.watched():
+                return run_trial(ledger, index, step)
+        except TransloadError as exc:
+            return state_of(exc)
+        finally:
+            get_run_logger().info(ledger.end_text(index))
 
-    def _submit(self, trial: SearchTrial) -> Any:
-        index, ledger = trial.index, self._ledger
-        task: Any = trial_task(
-            self._task,
-            index,
-            f"{self._name}-{index}",
-            namespace=ledger.id,
-            context_args=ledger.known(index),
-            meanwhile=lambda step: stopped_early(ledger, index, step.cancel),
-        )
-        launch = self._ledger.launch(trial)
-        where = {"scheduler": launch.scheduler, "cfg": {**task.spec.launch.cfg, **launch.cfg}}
-        parent = task.spec.launch.parent_run_id or launch.parent_run_id
-        return task.submit(
-            **{**self._ledger.search.constants, **trial.parameters},
-            launch={**where, "tracker_base": launch.tracker_base, "parent_run_id": parent},
-        )
+    defaults = {
+        "name": f"{label}-trial",
+        "task_run_name": f"{label}-{{index}}",
+        "retry_condition_fn": partial(may_retry, options=spec.options),
+    }
+    return Task(trial, **{**defaults, **given})
 
-    def _observe(self, trial: SearchTrial, state: State[Any]) -> None:
-        if self._context is not None and watch_of(self._context).cancelled:
-            raise CancelledRun(state.message or "the flow run is being cancelled")
-        if state.is_completed():
-            value = self._ledger.observe(trial.index, state.result())
-        elif state.name == APP_CANCELLED:
-            reason = state.message or "it was cancelled"
-            value = self._ledger.observe(trial.index, None, state=AppState.CANCELLED, reason=reason)
-        else:
-            found = state.result(raise_on_failure=False)
-            error = (
-                found
-                if isinstance(found, Exception)
-                else TransloadError(f"{state.name}: {state.message}")
-            )
-            if not self._ledger.observe_error(trial.index, error):
-                raise error
-            value = None
-        ended = self._ledger.ended(trial.index) or {}
-        names = [each.name for each in self._ledger.search.objectives]
-        values = ended.get("values") or {}
-        shown = ", ".join(f"{name}={values.get(name)}" for name in names)
-        if value is None:
-            shown = f"{names[0]}={ended.get('reason')}"
-        self._logger.info("trial %s: %s, %s", trial.index, shown, trial.parameters)
+
+def _show(label: str, summary: Mapping[str, Any], shown: Any) -> Any:
+    """Show how far the search is, by a table of its trials as an artifact of the flow run.
+
+    Returns:
+        The artifact, which the next call gets as ``shown``.
+    """
+    best = ", ".join(best_words(summary)) or "no trial has a value yet"
+    data = table(trial_rows(summary))
+    text = f"trials of the search kept in {summary['tracker_base']}; {best}"
+    try:
+        if shown is not None:
+            api.update_artifact(shown, data=data, description=text)
+            return shown
+        key = artifact_key(label, "trials")
+        run = flow_run.get_id()
+        return api.create_artifact(run, None, key=key, type="table", data=data, description=text)
+    except Exception as exc:  # of Prefect's API: the search goes on
+        get_run_logger().warning("the table of trials is not shown: %s", exc)
+        return shown
 
 
 def dry_run_search(
@@ -244,12 +210,7 @@ def dry_run_search(
     """Return what the first trial of a search would submit. Arguments are as of `search_flow`."""
     made = search_flow(search, name=name, tracker_base=tracker_base, flow=flow, **settings)
     trials, _ = next_round(search, None, {}, 1)
-    launch = {
-        "args": {**search.constants, **trials[0].parameters},
-        "scheduler": search.scheduler,
-    }
-    settings.setdefault("cfg", dict(search.cfg))
-    trial = app_task(search.component, name=f"{made.name}-trial", launch=launch, **settings)
+    task = app_task(search.launch(trials[0]), name=f"{made.name}-trial", **settings)
     how = f"{search.trials} trials, {search.parallelism} at once, as {search.suggester} suggests"
-    shown = dry_run_task(trial, context_args={"trial_idx": 0})
+    shown = dry_run_task(task, context_args={"trial_idx": 0})
     return f"Prefect flow {made.name!r}: {how}\n{shown}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext, suppress
+from contextlib import suppress
 from dataclasses import dataclass, field, fields, replace
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Final
@@ -15,7 +15,6 @@ from transload.pipelines import (
     JOB_SETTINGS,
     ExecutionOptions,
     Launch,
-    Step,
     caller_folder,
     split_overrides,
 )
@@ -48,9 +47,6 @@ class AppSpec:
             made. Else their URIs.
         stderr_level: name of the level that lines of stderr are logged with. None means what a line
             says of itself (``WARNING:root:…``), else INFO.
-        namespace: tells the job from those of others, instead of the flow run's id.
-        context_args: arguments that the component may declare (``trial_idx``).
-        meanwhile: entered while the job is waited for, with its step.
     """
 
     launch: Launch
@@ -62,12 +58,9 @@ class AppSpec:
     events: bool = True
     assets: bool | list[str] = False
     stderr_level: str | None = None
-    namespace: str | None = None
-    context_args: Mapping[str, Any] = field(default_factory=dict)
-    meanwhile: Callable[[Step], AbstractContextManager[object]] = nullcontext
 
     def __post_init__(self) -> None:
-        check_given(cluster=self.cluster, key=self.key, namespace=self.namespace)
+        check_given(cluster=self.cluster, key=self.key)
         if self.cluster is not None and self.launch.scheduler is not None:
             raise ConfigError(
                 f"cluster={self.cluster!r}: cannot be given beside "

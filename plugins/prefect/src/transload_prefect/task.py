@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Unpack
@@ -21,9 +21,7 @@ from transload_prefect.states import ending_of
 from transload_prefect.step import runner_of
 
 if TYPE_CHECKING:
-    from contextlib import AbstractContextManager
-
-    from transload.pipelines import Launch, Step
+    from transload.pipelines import Launch
     from transload_prefect.options import TaskOptions
     from transload_prefect.step import PrefectStep
 
@@ -34,7 +32,7 @@ APP: Final = "transload_app"
 _OURS: Final = "of the adapter"
 """Annotation of the parameters that are not the component's."""
 
-_OF_PREFECT: Final = [
+OF_PREFECT: Final = [
     name for name in inspect.signature(Task.__init__).parameters if name not in ("self", "fn")
 ]
 _LONGEST_SHOWN: Final = 24
@@ -80,38 +78,8 @@ def app_task(
         >>> best = max(train.map(lr=[0.1, 0.5]).result(), key=lambda r: r.value("accuracy"))  #
         doctest: +SKIP
     """
-    spec, given = read_spec(source, command, launch, settings, [*_OF_PREFECT, "asynchronous"])
+    spec, given = read_spec(source, command, launch, settings, [*OF_PREFECT, "asynchronous"])
     return _task(spec, **given)
-
-
-def trial_task(
-    task: Task[..., Any],
-    index: int,
-    label: str,
-    *,
-    namespace: str,
-    context_args: Mapping[str, Any],
-    meanwhile: Callable[[Step], AbstractContextManager[object]],
-) -> Task[..., Any]:
-    """Return the task of one trial of a search. Whoever continues the search reattaches.
-
-    Args:
-        task: of `app_task`.
-        index: of the trial.
-        label: name of its task run, unless the task sets one.
-        namespace: of the search.
-        context_args: arguments that the component may declare.
-        meanwhile: entered while the job is waited for, with its step.
-    """
-    made: Any = task
-    spec = replace(
-        made.spec,
-        key=f"trial-{index}",
-        namespace=namespace,
-        context_args=context_args,
-        meanwhile=meanwhile,
-    )
-    return _task(spec, **{"task_run_name": label, **made.given})
 
 
 def _task(spec: AppSpec, **given: Any) -> Task[..., Any]:
@@ -122,8 +90,7 @@ def _task(spec: AppSpec, **given: Any) -> Task[..., Any]:
     # by this Prefect's workers tell tasks apart
     function.__qualname__ = f"{name.replace('.', '-')}-{spec.digest}"
     function.__doc__ = _description(spec.launch)
-    function.spec = spec  # Prefect makes these attributes of the task
-    function.given = given
+    function.spec = spec  # Prefect makes it an attribute of the task
     settings = {
         "task_run_name": partial(_task_run_name, spec, signature),
         "retry_condition_fn": partial(may_retry, options=spec.options),
@@ -142,23 +109,23 @@ def _function(
     async def run_async(*args: object, **kwargs: object) -> Any:
         try:
             step = _step(spec, signature, given_name, signature.bind(*args, **kwargs).arguments)
-            with step.watched(), spec.meanwhile(step):
+            with step.watched():
                 return await step.run_async()
         except TransloadError as exc:
-            return _state_of(exc)
+            return state_of(exc)
 
     def run(*args: object, **kwargs: object) -> Any:
         try:
             step = _step(spec, signature, given_name, signature.bind(*args, **kwargs).arguments)
-            with step.watched(), spec.meanwhile(step):
+            with step.watched():
                 return step.run()
         except TransloadError as exc:
-            return _state_of(exc)
+            return state_of(exc)
 
     return run_async if asynchronous else run
 
 
-def _state_of(error: TransloadError) -> State[Any]:
+def state_of(error: TransloadError) -> State[Any]:
     """Return the state of a task that has no results, or raise the error, which Prefect may retry."""
     ending = ending_of(error)
     if ending is None:
@@ -189,7 +156,7 @@ def _signature(spec: AppSpec) -> inspect.Signature:
     if spec.launch.component is not None:
         component = spec.launch.resolve_component()
         settings = runner_of(None, spec.inherit_env).settings
-        known = spec.launch.left_open(spec.context_args, settings.component_defaults(component))
+        known = spec.launch.left_open({}, settings.component_defaults(component))
         for each in component.parameters:
             by_name = each.kind in ("keyword", "varargs")
             parameters.append(_parameter(each.name, known.get(each.name, LeftOpen()), by_name))
@@ -256,9 +223,7 @@ def _step(
     name = given_name or spec.launch.name
     if context is not None and context.task.name != name:
         name = given_name = context.task.name
-    if spec.namespace is None:  # a trial of a search has the name of its component
-        launch = named(launch, given_name)
-    return step_of(spec, launch, name, at_call=at_call, is_task=True)
+    return step_of(spec, named(launch, given_name), name, at_call=at_call, is_task=True)
 
 
 def _with_args(launch: Launch, given: Mapping[str, Any]) -> Launch:
