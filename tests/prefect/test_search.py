@@ -173,6 +173,20 @@ def test_every_source(source: Any, name: str) -> None:
     assert get_adapter("prefect").convert(source).name == name
 
 
+def test_a_search_has_a_workspace(tmp_path: Path) -> None:
+    """The folder that a search names travels with its trials. One that a setting names goes first."""
+    one, other = tmp_path / "one", tmp_path / "other"
+    one.mkdir()
+    other.mkdir()
+    (other / "file").touch()
+    show = get_adapter("prefect").dry_run
+    found = [show(_search(workspace=str(one))), show(_search(), workspace=str(other))]
+    found.append(show(_search(workspace=str(one)), workspace=str(other)))
+    copies = [text.partition("<copy of workspace ")[2].partition(">")[0] for text in found]
+    assert copies[0] and copies[1] not in ("", copies[0])
+    assert copies[2] == copies[1]
+
+
 @pytest.mark.parametrize(
     ("changes", "settings", "error", "message"),
     [
