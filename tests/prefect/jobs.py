@@ -149,3 +149,21 @@ def second_time_lucky() -> AppDef:
     script = 'cd "$TRANSLOAD_CHECKPOINT_DIR" || exit 4; [ -e at ] && exit 0; echo > at; exit 1'
     role = Role("main", "", entrypoint="sh", args=["-c", script], checkpoints=True)
     return AppDef("lucky", [role])
+
+
+def stepping(x: float, trial_idx: int, tracker_base: str) -> AppDef:
+    """Report two steps, then the result. The fifth trial is worse than the others, and never ends.
+
+    Args:
+        x: nothing
+        trial_idx: its number
+        tracker_base: where it reports
+    """
+    loss = 104 if trial_idx == 4 else trial_idx
+    script = (
+        'mkdir -p "$1"; for s in 1 2; do printf \'{"schema": 1, "step": %s, "results": {"loss": %s}}'
+        '\\n\' $s $2 >> "$1/final.steps.jsonl"; done; test $2 = 104 && exec sleep 600; '
+        'printf \'{"schema": 1, "key": "final", "results": {"loss": %s}}\' $2 > "$1/final.json"'
+    )
+    args = ["-c", script, "sh", tracker_base, str(loss)]
+    return AppDef("stepping", [Role("main", "", entrypoint="sh", args=args)])

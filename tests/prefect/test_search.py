@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from jobs import quadratic
+from jobs import quadratic, stepping
 
 from transload.errors import ConfigError, SpecError
 from transload.pipelines import Launch, get_adapter, host_runner
 from transload.specs import AppDef, Role
-from transload_search import Objective, Parameter, Search, SearchLedger
+from transload_search import EarlyStopping, Objective, Parameter, Search, SearchLedger
 
 
 def _search(**changes: Any) -> Search:
@@ -136,6 +136,22 @@ def test_cancelled_and_gone_on_with(
     summary = search_flow(search, name="tune-gone-on", tracker_base=str(tmp_path / "base"))()
     assert [row["state"] for row in summary["trials"]] == ["SUCCEEDED"] * 3
     assert _apps() == {"CANCELLED": 2, "SUCCEEDED": 3}
+
+
+def test_a_trial_is_stopped_early(host: Any, tmp_path: Path, eventually: Any) -> None:
+    """A trial that does badly is ended by the search, whose other trials count."""
+    from transload_prefect import search_flow
+
+    search = _search(component=stepping, parallelism=5, early_stopping=EarlyStopping())
+    summary = search_flow(search, name="tune-early", tracker_base=str(tmp_path))()
+    assert [row["state"] for row in summary["trials"]] == [*["SUCCEEDED"] * 4, "STOPPED"]
+    assert summary["best"]["index"] == 0
+    run = _flow_run(host, "tune-early")
+    assert run is not None
+    states = {"COMPLETED": 4, "CANCELLED": 1}
+    eventually(
+        lambda: Counter(each["state_type"] for each in host.task_runs(run["id"])) == states, 30
+    )
 
 
 def test_convert_makes_a_flow_of_a_search() -> None:
