@@ -288,7 +288,7 @@ def test_submit_that_gave_up_is_withdrawn(
         get_runner("transload") as runner,
         pytest.raises(SchedulerUnavailable, match="does not answer"),
     ):
-        patch.setattr("transload.schedulers.local.start._ANSWER_S", 1.0)
+        patch.setattr("transload.schedulers.folder.start._ANSWER_S", 1.0)
         patch.setattr(sys, "executable", str(silent))
         runner.run(app, app_id="late")
     assert not alive(int((tmp_path / "pid").read_text()))

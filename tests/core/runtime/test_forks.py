@@ -42,7 +42,7 @@ RUNNER = """
         runner.close()
 """
 SUBMIT = """
-    from transload.schedulers.local import start
+    from transload.schedulers.folder import start
     runner = get_runner()
     runner.wait(runner.run(app, "local"))
     real = start._receive

@@ -15,6 +15,8 @@ TYPE_CHECKING = False  # typing itself would cost each keeper its speed
 if TYPE_CHECKING:
     from typing import IO, Any
 
+__all__ = ["Refused", "locked_checkpoints"]
+
 PASSING = (errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE, errno.ENOMEM)
 """Errors of a submit that may pass."""
 _CHECKPOINTS_PATIENCE_S = 10.0

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 else:
     import _signal as signal  # its enumerations cost 2 ms
 
-__all__ = ["become_subreaper", "boot_id", "close_from", "drain", "wake_on"]
+__all__ = ["become_subreaper", "boot_id", "close_from", "drain", "exception_text", "wake_on"]
 
 LINUX = sys.platform.startswith("linux")
 _PR_SET_PDEATHSIG = 1

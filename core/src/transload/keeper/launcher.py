@@ -6,6 +6,8 @@ decides nothing. `Gang` does, upon the events that a launcher returns.
 
 from __future__ import annotations
 
+from . import layout
+from .failures import LONGEST_ERROR, read_error
 from .rules import Replica, Restart
 
 TYPE_CHECKING = False  # typing itself would cost each keeper its speed
@@ -75,6 +77,8 @@ class Ended(Event):
         why: what happened, where that says more than the exit code.
         usage: the JSON form of `transload.specs.Usage`, if it is known.
         since: where in its error output the attempt begins.
+        cause: what interrupted it, where the engine knows (`Gang.ended`).
+        retry: False if it cannot be started again.
     """
 
     def __init__(
@@ -86,6 +90,8 @@ class Ended(Event):
         why: str = "",
         usage: dict[str, Any] | None = None,
         since: int = 0,
+        cause: str = "",
+        retry: bool = True,
     ) -> None:
         super().__init__(replica)
         self.code = code
@@ -93,6 +99,8 @@ class Ended(Event):
         self.why = why
         self.usage = usage
         self.since = since
+        self.cause = cause
+        self.retry = retry
 
 
 class Progressed(Event):
@@ -136,6 +144,22 @@ class Launcher:
     def logs_of(self, replica: Replica) -> str:
         """Return the folder of a replica's output."""
         raise NotImplementedError
+
+    def error_of(self, replica: Replica, code: int, since: int) -> str:
+        """Return a replica's report of its failure, else the exception at the end of its output.
+
+        Args:
+            replica: which.
+            code: its exit code.
+            since: where in its error output the attempt begins.
+        """
+        logs = self.logs_of(replica)
+        said = read_error(layout.part_of_own(f"{logs}/{ERROR_FILE}", LONGEST_ERROR))
+        if said or code != 1:  # what an interpreter exits with
+            return said
+        from .tracebacks import traceback_error  # what finds it is loaded when it is needed
+
+        return traceback_error(layout.end_of_own(f"{logs}/stderr.log", LONGEST_ERROR, since))
 
     def start(self, replicas: Sequence[Replica]) -> None:
         """Begin to start replicas. `events` says what became of each."""

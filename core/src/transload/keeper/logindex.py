@@ -16,7 +16,7 @@ from types import SimpleNamespace
 
 from . import kernel, layout
 
-__all__ = ["STREAMS"]
+__all__ = ["SILENT_S", "STREAMS"]
 
 
 ENTRY = struct.Struct("<dQQ")

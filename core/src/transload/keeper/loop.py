@@ -8,8 +8,7 @@ from __future__ import annotations
 import time
 
 from . import layout
-from .failures import LONGEST_ERROR, read_error
-from .launcher import ERROR_FILE, Ended, Event, Launcher, NotStarted, Progressed, Stalled, Started
+from .launcher import Ended, Event, Launcher, NotStarted, Progressed, Stalled, Started
 from .rules import Gang, Replica, Restart
 from .signs import UPDATE_S, ProgressMeter, furthest_behind, stalled_text
 
@@ -92,8 +91,17 @@ class Loop:
             replica.attempt.usage = event.usage
             error = ""
             if event.code:
-                error = error_of(self.launcher.logs_of(replica), event.code, event.since)
-            self.app.ended(replica, event.code, event.at, self.clock(), why=event.why, error=error)
+                error = self.launcher.error_of(replica, event.code, event.since)
+            self.app.ended(
+                replica,
+                event.code,
+                event.at,
+                self.clock(),
+                why=event.why,
+                error=error,
+                retry=event.retry,
+                cause=event.cause,
+            )
         elif isinstance(event, NotStarted):
             self.app.ended(replica, None, layout.now())
             self.hasty = True
@@ -248,19 +256,3 @@ class Loop:
 
     def on_failed_write(self, error: OSError) -> None:
         """Find out whether the job's place is gone."""
-
-
-def error_of(logs: str, code: int, since: int) -> str:
-    """Return a replica's report of its failure, else the exception at the end of its output.
-
-    Args:
-        logs: the folder of its output.
-        code: its exit code.
-        since: where in its error output the attempt begins.
-    """
-    said = read_error(layout.part_of_own(f"{logs}/{ERROR_FILE}", LONGEST_ERROR))
-    if said or code != 1:  # what an interpreter exits with
-        return said
-    from .tracebacks import traceback_error  # what finds it is loaded when it is needed
-
-    return traceback_error(layout.end_of_own(f"{logs}/stderr.log", LONGEST_ERROR, since))

@@ -24,7 +24,17 @@ if TYPE_CHECKING:
     # pid -> (parent's pid, start time, in the kernel's own unit)
     Snapshot = dict[int, tuple[int, int]]
 
-__all__ = ["below", "passing_on", "send", "snapshot", "start_time"]
+__all__ = [
+    "CANCEL",
+    "LOOK",
+    "MARK",
+    "below",
+    "keeper_lives",
+    "passing_on",
+    "send",
+    "snapshot",
+    "start_time",
+]
 
 COOKIE = "TRANSLOAD_APP_COOKIE"
 LOOK, CANCEL = signal.SIGUSR1, signal.SIGUSR2

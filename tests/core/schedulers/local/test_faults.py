@@ -368,7 +368,7 @@ def test_full_disk(transload_home: Path) -> None:
         pytest.skip("not run: no file system of limited size can be mounted here")
     try:
         scheduler = LocalScheduler("tests")
-        scheduler._ensure()
+        scheduler.ensure_home()
         with open(transload_home / "filler", "wb", buffering=0) as filler, pytest.raises(OSError):
             while True:
                 filler.write(b"x" * 4096)

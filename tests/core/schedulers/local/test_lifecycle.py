@@ -25,9 +25,9 @@ from transload.keeper import layout
 from transload.runner import Runner
 from transload.schedulers import Changes, Stream
 from transload.schedulers.api import LogQuery
+from transload.schedulers.folder import watch as watch_module
 from transload.schedulers.local import LocalScheduler
-from transload.schedulers.local import watch as watch_module
-from transload.schedulers.local.start import import_keeper
+from transload.schedulers.local.program import import_keeper
 from transload.specs import (
     AppDef,
     AppState,

@@ -129,13 +129,13 @@ def test_keeper_death_does_not_stop_logging_readers(local) -> None:
 
 def test_waiting_without_notices(local, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where no watch can be made, waiting works by looking."""
-    from transload.schedulers.local import scheduler
+    from transload.schedulers.folder import kept
 
     def not_here(*_: object) -> None:
         raise OSError("no descriptor")
 
     with monkeypatch.context() as patched:
-        patched.setattr(scheduler, "AppWatch", not_here)
+        patched.setattr(kept, "AppWatch", not_here)
         app_id = local.run(local.sh("for i in 1 2 3; do echo $i; sleep 0.1; done"))
         status = wait(local.scheduler, f"local://t/{app_id}")
         assert status is not None and status.state is AppState.SUCCEEDED

@@ -17,9 +17,10 @@ from hypothesis import strategies as st
 
 from transload.keeper import layout
 from transload.schedulers import Submission
-from transload.schedulers.local import scope
+from transload.schedulers.folder import scope
+from transload.schedulers.folder.start import start
 from transload.schedulers.local.convert import submission_body
-from transload.schedulers.local.start import import_keeper, start
+from transload.schedulers.local.program import import_keeper, program
 from transload.specs import AppState, Role
 
 
@@ -48,7 +49,7 @@ def test_a_job_that_was_refused_leaves_no_process(local, eventually) -> None:
     local.wait(local.run(local.sh("exit 0"), "taken"))
     request = submission_body_of(local, local.sh("exit 1"), "taken")
     for _ in range(5):
-        assert start(local.scheduler.location(), request) == {"error": "exists"}
+        assert start(program(), local.scheduler.location(), request) == {"error": "exists"}
     eventually(lambda: not local.keepers())
 
 

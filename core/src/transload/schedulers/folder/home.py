@@ -11,7 +11,7 @@ from typing import Final, NoReturn
 from transload.errors import ConfigError
 from transload.keeper import layout
 
-__all__ = ["in_home", "make_private", "state_home"]
+__all__ = ["ensure", "in_home", "local_home", "make_private", "state_home"]
 
 
 ENV_HOME: Final = "TRANSLOAD_HOME"

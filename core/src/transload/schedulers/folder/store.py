@@ -24,10 +24,13 @@ from transload.specs import AppDef, AppStatus, SpecError
 from transload.specs.checks import LATEST
 
 __all__ = [
+    "DamagedState",
+    "app_of",
     "changed_at",
     "damaged_record",
     "is_gone",
     "read_record",
+    "read_state",
     "remove",
     "safe_id",
     "size_of",

@@ -8,15 +8,15 @@ from __future__ import annotations
 
 import os
 import shlex
-import signal
 import sys
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from transload.errors import UnsupportedFeature
-from transload.keeper import gpus, kernel, layout
+from transload.keeper import gpus, layout
 from transload.schedulers.api import Submission
 from transload.schedulers.folder.home import local_home
+from transload.schedulers.folder.request import record_of, rules_of
 from transload.specs import AppDef, Role, SpecError, looks_secret, masked_env
 from transload.specs.job_variables import of_other_jobs
 from transload.specs.macro_values import substitute
@@ -252,42 +252,14 @@ def _role_body(
         exe = sys.executable
         argv0 = sys.executable
     return {
-        "name": role.name,
+        **rules_of(role),
         "exe": exe,
         "argv0": argv0,
         "cwd": each.cwd,
-        "min_replicas": role.min_replicas,
-        "max_retries": role.max_retries,
-        "retry_policy": role.retry_policy.value,
-        "retry_delay": role.retry_delay,
         "gpu": count,
-        "checkpoints": role.checkpoints,
-        "max_interruptions": role.interruptions_allowed,
-        **_signals(role),
         "secrets": dict(values),
-        "num_replicas": len(replicas),
         "replicas": replicas,
     }
-
-
-def _signals(role: Role) -> dict[str, Any]:
-    """Return the signals that a role gets before its end and when it stalls, None for none."""
-    found: dict[str, Any] = {
-        "notice": None,
-        "notice_signal": None,
-        "stall_after": role.stall_after,
-        "stall_signal": None,
-    }
-    if role.notice is not None:
-        found["notice"] = role.notice.seconds
-        found["notice_signal"] = _signal_number(role.notice.signal)
-    if role.on_stall == "dump":
-        found["stall_signal"] = _signal_number(role.stall_signal)
-    return found
-
-
-def _signal_number(name: str) -> int:
-    return int(signal.Signals[f"SIG{name}"])
 
 
 def _find_program(role: Role, index: int, cwd: str, search: str) -> str:
@@ -380,32 +352,17 @@ def _record(
     logs = f"{folder}/logs"
     if request.log_dir:
         logs = f"{request.log_dir}/{app_id}"
-    # fields that are written only when set
     more: dict[str, object] = {}
-    if submission.checkpoints:
-        more["checkpoints"] = submission.checkpoints
-    if submission.asked:
-        more["asked"] = dict(submission.asked)
     if request.assign_gpus:
         more["gpus"] = gpu_table()
-    return {
-        "schema": layout.SCHEMA,
-        "app_id": app_id,
-        "session": submission.session,
-        "app": submission.app.masked().to_dict(),
-        "cfg": dict(submission.cfg),
-        "digest": submission.digest,
-        "tracker_base": submission.tracker_base,
-        "parent_run_id": submission.parent_run_id,
-        "created": layout.now(),
-        "boot_id": kernel.boot_id(),
-        "id_given": submission.id_given,
-        "cookie": os.urandom(16).hex(),
-        "token": os.urandom(8).hex(),
-        "logs": logs,
-        "workspaces": request.workspaces,
+    return record_of(
+        app_id,
+        submission,
+        logs,
+        cookie=os.urandom(16).hex(),
+        workspaces=request.workspaces,
         **more,
-    }
+    )
 
 
 def _gpus(request: LocalRequest) -> list[str] | None:

@@ -5,16 +5,14 @@ Each job has a keeper, a process beside it, and a folder.
 
 from __future__ import annotations
 
-import contextlib
 import os
 import signal as signals
-from collections.abc import Callable, Collection, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
-from transload.errors import AppExists, AppNotFound, SchedulerUnavailable, SubmitError
-from transload.keeper import creation, ending, layout, processes
+from transload.errors import AppNotFound, SchedulerUnavailable, SubmitError
+from transload.keeper import ending, layout, processes
 from transload.schedulers import environments
 from transload.schedulers.api import (
     EVERY_FIELD,
@@ -22,29 +20,16 @@ from transload.schedulers.api import (
     JobFiles,
     Stream,
     Submission,
-    Watch,
-    cancel_each,
     check_replica,
 )
-from transload.schedulers.cancelling import asker
-from transload.schedulers.folder import home, store
-from transload.schedulers.folder.scheduler import FolderScheduler
-from transload.schedulers.folder.store import safe_id
+from transload.schedulers.folder import home, scope, store
+from transload.schedulers.folder.kept import KeptScheduler
+from transload.schedulers.folder.start import Program
 from transload.schedulers.local import convert as _convert
-from transload.schedulers.local import scope, states
+from transload.schedulers.local import program as _program
 from transload.schedulers.local.convert import submission_body
 from transload.schedulers.local.options import LocalConnection, LocalOptions
-from transload.schedulers.local.start import start
-from transload.schedulers.local.watch import AppWatch
-from transload.specs import (
-    AppDef,
-    AppState,
-    AppStatus,
-    Progress,
-    RetryPolicy,
-    Role,
-    SpecError,
-)
+from transload.specs import AppDef, RetryPolicy, Role, SpecError
 from transload.specs.interruptions import SIGNALS
 
 if TYPE_CHECKING:
@@ -54,7 +39,7 @@ _SHARED: Final = ("local", "local_cwd")
 """Names of this kind that keep their jobs in one folder."""
 
 
-class LocalScheduler(FolderScheduler[LocalOptions]):
+class LocalScheduler(KeptScheduler[LocalOptions]):
     """Runs jobs as processes of this machine. They outlive the program that submits them.
 
     Any process of the same user finds them by their id, through the state folder
@@ -80,29 +65,21 @@ class LocalScheduler(FolderScheduler[LocalOptions]):
     connection = LocalConnection
 
     def __init__(self, session_name: str, name: str = "local", *, always_cwd: bool = False) -> None:
+        super().__init__()
         self.name = name
         self._session = session_name
         self._always_cwd = always_cwd
-        self._keep_in(home.local_home("local" if name in _SHARED else f"local-{name}"))
+        self.keep_in(home.local_home("local" if name in _SHARED else f"local-{name}"))
 
     def connect(self, connection: LocalConnection) -> None:
         """Keep its jobs where these settings say."""
         if connection.state_folder:
             folder = os.path.abspath(os.path.expanduser(connection.state_folder))
-            self._keep_in(os.path.join(folder, "local"))
+            self.keep_in(os.path.join(folder, "local"))
 
     def location(self) -> str:
         """Return the folder of its jobs."""
         return self.home
-
-    def _keep_in(self, local: str) -> None:
-        self.home = local
-        self._ready = False
-
-    def _ensure(self) -> None:
-        if not self._ready or not os.path.isdir(f"{self.home}/apps"):
-            home.ensure(self.home)
-            self._ready = True
 
     # -- before a submit
 
@@ -136,7 +113,7 @@ class LocalScheduler(FolderScheduler[LocalOptions]):
         variables: Mapping[str, str],
     ) -> None:
         """Write the file of requirements beside the jobs."""
-        self._ensure()
+        self.ensure_home()
         try:
             home.make_private(self._requirements)
             environments.write_requirements(self._requirements, packages)
@@ -160,7 +137,7 @@ class LocalScheduler(FolderScheduler[LocalOptions]):
             return app
         from transload.workspace import copy_workspace
 
-        self._ensure()
+        self.ensure_home()
         copies: dict[str, str] = {}
         role = app.roles[0]
         try:
@@ -203,78 +180,40 @@ class LocalScheduler(FolderScheduler[LocalOptions]):
                     layout.remove_tree(folder)
 
     def _submit(self, request: _convert.LocalRequest, app_id: str, submission: Submission) -> bool:
-        if not safe_id(app_id):
-            raise SpecError(
-                f"app_id={app_id!r}: must be 1 to 200 characters, no '/', not beginning with '.'"
-            )
-        self._ensure()
-        record = store.read_record(self.home, app_id)
-        if record is not None:
-            if not record:
-                raise AppExists(
-                    app_id, f"job {app_id!r} is there: {store.damaged_record(self.home, app_id)}"
-                )
-            if record.get("digest") != submission.digest:
-                raise AppExists(app_id)
+        if self.is_there(app_id, submission):
             return False
         body = submission_body(request, app_id, submission, layout.app_folder(self.home, app_id))
-        token = body["record"]["token"]
-        scope.warn_once()
-        try:
-            answer = start(self.home, body)
-        except BaseException as exc:  # its keeper is dead
-            layout.remove_tree(creation.unfinished(self.home, token))
-            there = store.read_record(self.home, app_id)
-            if there is None or there.get("token") != token:
-                raise
-            ending.finalise(self.home, app_id, wait=True, why="its submit was broken off")
-            if isinstance(exc, SubmitError | SchedulerUnavailable):
-                return True  # it was started, and has failed
-            raise
+        answer = self.hand_over(app_id, body)
         if "started" in answer:
             return bool(answer["started"])
-        raise self._refusal(app_id, answer)
+        raise self.refusal(app_id, answer)
 
-    @staticmethod
-    def _refusal(app_id: str, answer: Mapping[str, Any]) -> Exception:
-        if answer.get("error") == "exists":
-            return AppExists(app_id)
-        if answer.get("error") == "gone":
-            return AppExists(
-                app_id, f"job id {app_id!r} was a job that has been deleted; choose another id"
-            )
-        return SubmitError(
-            f"job {app_id!r} was not started: {answer.get('message')}",
-            bool(answer.get("transient")),
-        )
+    def program(self) -> Program:
+        """Return the program of its keepers."""
+        return _program.program()
+
+    def broken_off(self, app_id: str, *, wanted: bool) -> bool:
+        """Write that a job has failed whose keeper is dead."""
+        ending.finalise(self.home, app_id, wait=True, why="its submit was broken off")
+        return True
+
+    def keeper_gone(self, app_id: str) -> dict[str, Any] | None:
+        """End what is left of a job, write that it has failed, and return its state."""
+        try:
+            ending.finalise(self.home, app_id)
+        except OSError as exc:
+            state = store.read_state(self.home, app_id)
+            if state is not None and state.get("state") not in layout.TERMINAL:
+                state.update(
+                    state="FAILED",
+                    msg=f"its keeper died; its end cannot be written: {exc.strerror}",
+                )
+                written = store.changed_at(layout.state_file(layout.app_folder(self.home, app_id)))
+                layout.end_replicas(state, "FAILED", written)
+            return state
+        return store.read_state(self.home, app_id)
 
     # -- afterwards
-
-    def watch(self, changed: Callable[[Collection[str]], object]) -> Watch | None:
-        """Return a new watch of any number of jobs, or None if no descriptor is free."""
-        try:
-            return AppWatch(self.home, changed)
-        except OSError:
-            return None
-
-    def cancel(self, app_ids: Collection[str]) -> set[str]:
-        """Request the end of jobs, without waiting. A job that has ended stays as it is.
-
-        Returns:
-            Those of the ids that there are jobs of.
-        """
-        return cancel_each(app_ids, self._cancel)
-
-    def _cancel(self, app_id: str) -> bool:
-        state = states.true_state(self.home, app_id)
-        if state is None or state.get("state") in layout.TERMINAL:
-            return state is not None
-        folder = layout.app_folder(self.home, app_id)
-        with contextlib.suppress(OSError):  # on a full disk the message below is enough
-            layout.ask_for_end(folder, asker())
-        if not processes.notify(self.home, app_id, processes.CANCEL):
-            states.true_state(self.home, app_id)  # ends a job whose keeper is gone
-        return True
 
     def signal(self, app_id: str, replicas: Collection[tuple[str, int]], name: str) -> None:
         """Send a signal to the main processes of replicas."""
@@ -300,7 +239,7 @@ class LocalScheduler(FolderScheduler[LocalOptions]):
 
     def _main_process(self, app_id: str, role: str, k: int) -> tuple[int, int]:
         """Return the pid and the start time of a replica's main process."""
-        state = states.true_state(self.home, app_id)
+        state = self.state_of(app_id)
         record = store.read_record(self.home, app_id)
         if state is None or not record:
             raise AppNotFound(app_id)
@@ -311,58 +250,6 @@ class LocalScheduler(FolderScheduler[LocalOptions]):
             if which == wanted:
                 return int(pid), int(started)
         raise SpecError(f"{role}/{k}: it does not run (any more)")
-
-    def statuses(self, app_ids: Collection[str]) -> dict[str, AppStatus | None]:
-        """Return how jobs are doing. The end of one whose keeper is gone is written first.
-
-        Raises:
-            SchedulerUnavailable: if the folder of all jobs cannot be read.
-        """
-        return {app_id: self._status(app_id) for app_id in app_ids}
-
-    def _status(self, app_id: str) -> AppStatus | None:
-        try:
-            state = states.true_state(self.home, app_id)
-        except SchedulerUnavailable as exc:
-            next(store.app_ids(self.home), None)  # raises if no job can be read
-            return AppStatus(AppState.UNKNOWN, msg=str(exc))
-        if state is None:
-            return None
-        return store.status_of(self.home, app_id, state)
-
-    def in_short(self, app_ids: Collection[str]) -> dict[str, tuple[AppState, Progress | None]]:
-        """Return state and progress of jobs, without reading the rest of what was written."""
-        found: dict[str, tuple[AppState, Progress | None]] = {}
-        for app_id in app_ids:
-            try:
-                state = states.true_state(self.home, app_id)
-            except SchedulerUnavailable:
-                found[app_id] = (AppState.UNKNOWN, None)
-                continue
-            if state is not None:
-                shown = AppState.__members__.get(str(state.get("state")), AppState.UNKNOWN)
-                found[app_id] = (shown, Progress.from_value(state.get("progress")))
-        return found
-
-    def has_ended(self, app_id: str) -> bool:
-        """Tell whether a job has ended, or is gone."""
-        return states.has_ended(self.home, app_id)
-
-    def lock_checkpoints(self) -> AbstractContextManager[object]:
-        """Hold the lock of the folders of checkpoints."""
-        return creation.locked_checkpoints(self.home)
-
-    def remove(self, app_id: str) -> None:
-        """Remove a job that has ended, after waiting for its keeper to end."""
-        record = f"{layout.app_folder(self.home, app_id)}/record.json"
-        with contextlib.ExitStack() as held:
-            try:
-                held.enter_context(layout.locked(record))
-            except (layout.Replaced, FileNotFoundError):
-                pass  # what is no file, or gone, cannot be locked
-            except OSError as exc:
-                raise store.unreadable(record, exc) from exc
-            super().remove(app_id)
 
     def diagnose(self) -> Sequence[tuple[str, bool, str]]:
         """Return what ``transload doctor`` shows of this scheduler.

@@ -10,18 +10,33 @@ import signal
 import sys
 import threading
 import time
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
-import transload
 from transload.errors import SchedulerUnavailable, SubmitError
-from transload.keeper import layout, processes
-from transload.schedulers.local import scope
+from transload.keeper import layout
+from transload.schedulers.folder import scope
+
+__all__ = ["Program", "notify_start", "start"]
 
 _ANSWER_S: Final = 60.0
 _END_S: Final = 5.0
 _ROW_S: Final = 1.0  # between two submits in a row, for which keepers are started ahead
 _MOST_AHEAD: Final = 4
-_PASSED_ON: Final = ("LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH", "PATH")
+
+
+class Program(NamedTuple):
+    """The program of an engine's keepers.
+
+    Args:
+        options: what Python gets in front of it.
+        module: code whose value has the function ``main``, which takes the folder of the scheduler
+            and the seconds for which it waits for a request.
+        variables: its environment.
+    """
+
+    options: tuple[str, ...]
+    module: str
+    variables: dict[str, str]
 
 
 class _Waiting:
@@ -80,21 +95,21 @@ class _Ahead:
         self._latest = -_ROW_S
         self._in_a_row = 0  # submits before this one, each within a moment of the next
 
-    def ask(self, local: str, message: bytes) -> bytes:
+    def ask(self, program: Program, home: str, message: bytes) -> bytes:
         """Give the request to a keeper, and return its answer."""
         now = time.monotonic()
         self._in_a_row = self._in_a_row + 1 if now - self._latest < _ROW_S else 0
         self._latest = now
-        place = _place(local)
+        place = _place(program, home)
         ready = self._take(place)
-        keeper = ready or _spawn(local, [], place)
+        keeper = ready or _spawn(program, home, [], place)
         wanted = 0 if place is None else min(self._in_a_row, _MOST_AHEAD)
         with contextlib.suppress(SubmitError):
             while len(self._waiting) < wanted:
-                self._waiting.append(_spawn(local, [], place, waits=_ROW_S))
+                self._waiting.append(_spawn(program, home, [], place, waits=_ROW_S))
         answer = keeper.ask(message)
         if ready and not answer:  # it had just given up waiting
-            answer = _spawn(local, [], place).ask(message)
+            answer = _spawn(program, home, [], place).ask(message)
         return answer
 
     def _take(self, place: object) -> _Waiting | None:
@@ -113,14 +128,15 @@ class _Ahead:
 _AHEAD: Final = _Ahead()
 
 
-def start(local: str, request: dict[str, Any]) -> dict[str, Any]:
+def start(program: Program, home: str, request: dict[str, Any]) -> dict[str, Any]:
     """Start a keeper, give it a request, and return its answer.
 
     After an exception nothing is started any more, and what was started is dead.
 
     Args:
-        local: folder of the local scheduler.
-        request: as `submission_body` returns it.
+        program: of the keeper.
+        home: folder of the scheduler.
+        request: what its keepers take.
 
     Raises:
         SubmitError: if no keeper can be started, or it ends without an answer.
@@ -131,18 +147,32 @@ def start(local: str, request: dict[str, Any]) -> dict[str, Any]:
     data = b""
     if scoped:
         with contextlib.suppress(SubmitError):  # the manager may refuse
-            data = _spawn(local, scoped, None).ask(message)
-    data = data or _AHEAD.ask(local, message)
+            data = _spawn(program, home, scoped, None).ask(message)
+    data = data or _AHEAD.ask(program, home, message)
     if not data:
         raise SubmitError(
-            f"the keeper of the job ended without an answer: see {local}/keepers.log",
+            f"the keeper of the job ended without an answer: see {home}/keepers.log",
             transient=True,
         )
     found: dict[str, Any] = layout.loads(data)
     return found
 
 
-def _place(local: str) -> object:
+def notify_start(program: Program, home: str, request: dict[str, Any]) -> None:
+    """Start a keeper and give it a request, without waiting for its answer.
+
+    Raises:
+        SubmitError: if no keeper can be started.
+    """
+    keeper = _spawn(program, home, [], None)
+    try:
+        message = json.dumps(request).encode() + b"\n"
+        _send(keeper.requests, message, time.monotonic() + _ANSWER_S)
+    finally:
+        keeper.leave()
+
+
+def _place(program: Program, home: str) -> object:
     """Return what a keeper takes over from this process, or None where that cannot be asked."""
     try:
         with open("/proc/self/status", "rb") as file:
@@ -154,7 +184,7 @@ def _place(local: str) -> object:
     except OSError:
         return None
     cores = os.sched_getaffinity(0)
-    return (os.getpid(), local, _environment(), umask, limits, groups, os.nice(0), cores)
+    return (os.getpid(), home, program, umask, limits, groups, os.nice(0), cores)
 
 
 def _send(fd: int, message: bytes, deadline: float) -> None:
@@ -194,30 +224,27 @@ def _await_end(fd: int) -> None:
             pass
 
 
-def _environment() -> dict[str, str]:
-    """Return the environment of a keeper, which inherits almost nothing."""
-    env = {processes.MARK: "1", "LC_ALL": "C.UTF-8"}
-    return env | {name: os.environ[name] for name in _PASSED_ON if name in os.environ}
-
-
-def _spawn(local: str, scoped: list[str], place: object, waits: float = _ANSWER_S) -> _Waiting:
+def _spawn(
+    program: Program, home: str, scoped: list[str], place: object, waits: float = _ANSWER_S
+) -> _Waiting:
     """Start a program that becomes a keeper, in a session of its own.
 
-    It inherits almost nothing of the environment, but the limits and the control group.
+    It inherits the limits and the control group.
 
     Args:
-        local: folder of the local scheduler.
+        program: what becomes one.
+        home: folder of the scheduler.
         scoped: what is put in front of it.
         place: what it takes over from this process.
         waits: the seconds after which it ends without a request.
     """
-    program = sys.executable or getattr(sys, "_base_executable", "")
-    env = _environment()
+    python = sys.executable or getattr(sys, "_base_executable", "")
+    env = dict(program.variables)
     if scoped:
         env["XDG_RUNTIME_DIR"] = scope.runtime_folder()
-    code = f"{import_keeper()}.main({local!r}, {waits!r})"
-    argv = [*scoped, program, "-I", "-S", "-X", "utf8", "-c", code]
-    log = f"{local}/keepers.log"
+    code = f"{program.module}.main({home!r}, {waits!r})"
+    argv = [*scoped, python, *program.options, "-c", code]
+    log = f"{home}/keepers.log"
     handled = signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}
     theirs, requests = os.pipe()
     answers, answer = os.pipe()
@@ -239,23 +266,9 @@ def _spawn(local: str, scoped: list[str], place: object, waits: float = _ANSWER_
         os.close(requests)
         os.close(answers)
         raise SubmitError(
-            f"cannot start a keeper ({program!r}, log {log}): {exc.strerror}", transient=True
+            f"cannot start a keeper ({python!r}, log {log}): {exc.strerror}", transient=True
         ) from exc
     finally:
         os.close(theirs)
         os.close(answer)
     return _Waiting(pid, requests, answers, place)
-
-
-def import_keeper() -> str:
-    """Return code that imports the keeper without the rest of transload.
-
-    The packages above it are empty there, so that nothing is loaded but the modules that it names.
-    """
-    package = os.path.dirname(os.path.abspath(transload.__file__))
-    folders = {"transload": package, "transload.keeper": f"{package}/keeper"}
-    empty = "".join(
-        f"module = sys.modules[{name!r}] = type(sys)({name!r}); module.__path__ = [{folder!r}]; "
-        for name, folder in folders.items()
-    )
-    return f"import sys; {empty}from transload.keeper import keeper; keeper"

@@ -12,6 +12,8 @@ from typing import Final
 
 from transload.keeper import layout, processes
 
+__all__ = ["AppWatch"]
+
 _FIRST_PAUSE_S: Final = 0.005
 _LONGEST_PAUSE_S: Final = 0.25
 """Seconds between two looks at states that do not change."""
@@ -43,15 +45,15 @@ class AppWatch:
     See `transload.schedulers.Watch`.
 
     Args:
-        local: folder of the local scheduler.
+        home: folder of the scheduler.
         changed: takes the ids of jobs that may have changed.
 
     Raises:
         OSError: if there is no free descriptor.
     """
 
-    def __init__(self, local: str, changed: Callable[[Collection[str]], object]) -> None:
-        self._local = local
+    def __init__(self, home: str, changed: Callable[[Collection[str]], object]) -> None:
+        self._home = home
         self._changed = changed
         self._lock = threading.Lock()
         self._jobs: dict[str, _Watched] = {}
@@ -72,7 +74,7 @@ class AppWatch:
             for app_id in set(self._jobs) - set(app_ids):
                 self._release(self._jobs.pop(app_id))
             for app_id in set(app_ids) - set(self._jobs):
-                file = layout.state_file(layout.app_folder(self._local, app_id))
+                file = layout.state_file(layout.app_folder(self._home, app_id))
                 self._jobs[app_id] = _Watched(app_id, file)
                 self._pause = _FIRST_PAUSE_S
             self._wake_up()
@@ -133,9 +135,9 @@ class AppWatch:
     def _is_kept(self, job: _Watched) -> bool:
         """Tell whether the keeper of a job lives, and wait for its end if there is a descriptor."""
         if self._fds < _MOST_FDS:
-            job.fd = processes.open_keeper(self._local, job.app_id)
+            job.fd = processes.open_keeper(self._home, job.app_id)
         if job.fd < 0:
-            return layout.is_kept(layout.app_folder(self._local, job.app_id))
+            return layout.is_kept(layout.app_folder(self._home, job.app_id))
         self._fds += 1
         self._poll.register(job.fd, select.POLLIN)
         return True
