@@ -40,7 +40,7 @@ T = TypeVar("T")
 # something that is.
 _HELPERS: Final = (
     b"transload.keeper",
-    b"transload_docker.supervisor",
+    b"transload_docker import process",
 )
 _SETTLE_S: Final = 3.0
 # So long 32,768 new processes, as many as there are pids, take at least.

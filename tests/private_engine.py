@@ -165,7 +165,7 @@ class PrivateEngine:
     def sweep(self) -> list[str]:
         """Remove what is on the engine apart from images, and return its names.
 
-        Records of deleted jobs may stay.
+        The network that jobs share may stay.
         """
         import docker  # noqa: TID251 - the tests of the plugin may
 
@@ -176,11 +176,11 @@ class PrivateEngine:
                 client.remove_container(row["Id"], force=True, v=True)
             for row in client.networks():
                 if row["Name"] not in ("bridge", "host", "none"):
-                    left.append(f"network {row['Name']}")
+                    if not row["Name"].startswith("transload-"):
+                        left.append(f"network {row['Name']}")
                     client.remove_network(row["Id"])
             for row in client.volumes().get("Volumes") or ():
-                if not row["Name"].endswith(".deleted"):
-                    left.append(f"volume {row['Name']}")
+                left.append(f"volume {row['Name']}")
                 client.remove_volume(row["Name"], force=True)
         finally:
             client.close()

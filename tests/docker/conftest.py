@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import json
+import os
+import signal
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from transload.keeper.processes import start_time
 from transload.runner import Runner
-from transload.specs import AppDef, Role
+from transload.specs import AppDef, Role, parse_app_handle
 
 
 @pytest.fixture(scope="session")
@@ -87,21 +91,28 @@ def shell(busybox: str) -> Any:
 
 
 @pytest.fixture
-def renote(engine: Any) -> Any:
-    """``renote(app_id, kind, data)`` → what is noted of an app becomes another text, as nothing of
-    ours would do it.
-    """
-    from transload_docker import names
+def keepers(transload_home: Path) -> Callable[..., list[int]]:
+    """``keepers()`` → the pids of the keepers of all jobs, ``keepers(handle)`` of one."""
 
-    def replace(app_id: str, kind: str, data: str) -> str:
-        name = names.volume_name(app_id, kind)
-        labels = {names.LABEL_APP: app_id, names.LABEL_KIND: kind, names.LABEL_UID: "test"}
-        before = ""
-        if any(row["Name"] == name for row in engine.client.volumes()["Volumes"] or ()):
-            labels = engine.client.inspect_volume(name)["Labels"]
-            before = labels[names.LABEL_DATA]
-            engine.client.remove_volume(name)
-        engine.client.create_volume(name, labels={**labels, names.LABEL_DATA: data})
-        return before
+    def find(handle: str = "*") -> list[int]:
+        app_id = parse_app_handle(handle).app_id if "://" in handle else handle
+        found = []
+        for file in transload_home.glob(f"docker-*/apps/{app_id}/states.jsonl"):
+            pid, started = json.loads(file.read_text().splitlines()[-1])["keeper"]
+            if start_time(pid) == started:
+                found.append(pid)
+        return found
 
-    return replace
+    return find
+
+
+@pytest.fixture
+def strike(keepers: Callable[..., list[int]], eventually: Any) -> Callable[[str], None]:
+    """``strike(handle)`` kills the keeper of a job, and waits until it is gone."""
+
+    def kill(handle: str) -> None:
+        for pid in keepers(handle):
+            os.kill(pid, signal.SIGKILL)
+        eventually(lambda: not keepers(handle))
+
+    return kill

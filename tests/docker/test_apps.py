@@ -86,51 +86,29 @@ def test_hostile_files_in_the_mount(runner: Runner, shell: Any, tmp_path: Path) 
 
 
 def test_replicas_find_rank_0_by_name(runner: Runner, shell: Any, engine: Any) -> None:
-    """On the app's own network the host that rank0_env names answers to the others."""
+    """On the network of all jobs the host that rank0_env names answers to the others."""
     lead = 'echo "$TRANSLOAD_RANK0_HOST"; until [ -e "$TRANSLOAD_TRACKER_BASE/.met" ]; do sleep 0.1; done'
     name = f'eval "host=\\${macros.rank0_env}"'
     work = (
         f'{name}; until ping -c 1 "$host"; do sleep 0.1; done; touch "$TRANSLOAD_TRACKER_BASE/.met"'
     )
     handle = runner.run(shell({"lead": lead, "work": work}), "docker")
-    app_id = parse_app_handle(handle).app_id
-    assert engine.client.networks(names=[f"transload.{app_id}"])
     ends(runner, handle)
-    assert lines(runner, handle, "lead") == ["lead-0\n"]
-    assert lines(runner, handle, "work")[0].startswith("PING lead-0 ")
+    (host,) = lines(runner, handle, "lead")
+    assert host.endswith("-lead-0\n")
+    assert lines(runner, handle, "work")[0].startswith(f"PING {host.strip()} ")
 
 
-def test_network_is_removed_at_the_end(
-    runner: Runner, shell: Any, engine: Any, eventually: Any
-) -> None:
-    """An ended job keeps no network, of which an engine has few, but keeps its logs."""
-    handle = runner.run(shell("echo x", replicas=2), "docker")
-    ends(runner, handle)
-    eventually(lambda: not engine.client.networks(names=["transload."]))
-    assert lines(runner, handle, "main", 1) == ["x\n"]
-
-
-@pytest.mark.slow
-def test_more_networks_than_the_engine_has_pools(
-    engine: Any, runner: Runner, shell: Any, transload_home: Path
-) -> None:
-    """A job still runs when jobs have more networks than the engine has address pools."""
-    from transload_docker import networks
-    from transload_docker.engine import Engine
-    from transload_docker.home import Home
-
-    own = Engine(engine.url)
-    home = Home(engine.url)
-    home.ensure()
-    names = [f"transload.many{number}" for number in range(33)]
-    try:
-        for name in names:
-            networks.create(own, home, name, {}, 2)
-        ends(runner, runner.run(shell("true", replicas=2), "docker"))
-    finally:
-        for name in names:
-            own.remove_network(name)
-        own.close()
+def test_jobs_share_a_network(runner: Runner, shell: Any, engine: Any) -> None:
+    """An engine has few networks, so jobs share one, in which hosts have names of their own."""
+    show = 'echo "$TRANSLOAD_RANK0_HOST"'
+    handles = [runner.run(shell(show, replicas=2), "docker") for _ in range(2)]
+    for handle in handles:
+        ends(runner, handle)
+    assert lines(runner, handles[0]) != lines(runner, handles[1])
+    names = [row["Name"] for row in engine.client.networks()]
+    (shared,) = set(names) - {"bridge", "host", "none"}
+    assert shared.startswith("transload-")
 
 
 def test_cpu_limit_reaches_the_engine(runner: Runner, shell: Any, engine: Any) -> None:
@@ -460,13 +438,12 @@ def test_secrets_and_labels(
         )
 
 
-def test_paused_is_running(runner: Runner, shell: Any, engine: Any) -> None:
+def test_paused_is_running(runner: Runner, shell: Any, engine: Any, eventually: Any) -> None:
     """A paused container has not ended, and a cancel ends it all the same."""
     handle = runner.run(shell("sleep 60"), "docker")
     (row,) = engine.client.containers()
     engine.client.pause(row["Id"])
-    status = runner.status(handle)
-    assert status is not None and status.state is AppState.RUNNING
+    eventually(lambda: runner.status(handle).state is AppState.RUNNING)  # type: ignore[union-attr]
     runner.cancel(handle)
     assert ends(runner, handle, AppState.CANCELLED).cancel_requested
 

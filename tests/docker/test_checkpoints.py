@@ -21,10 +21,7 @@ def ends(runner: Runner, handle: str) -> Any:
 
 def kept(home: Path) -> list[str]:
     """Return the names under which checkpoints are kept."""
-    folder = home / "docker" / "checkpoints"
-    if not folder.exists():
-        return []
-    return sorted(path.name for path in folder.iterdir())
+    return sorted(path.name for path in home.glob("docker-*/checkpoints/*"))
 
 
 def test_a_submit_that_fails_leaves_none(
@@ -45,8 +42,10 @@ def test_a_submit_that_fails_leaves_none(
 
 def test_no_room_for_checkpoints(runner: Runner, shell: Any, transload_home: Path) -> None:
     """A submit whose folder cannot be made is refused and says so. Nothing was started."""
-    (transload_home / "docker").mkdir(parents=True)
-    (transload_home / "docker" / "checkpoints").write_text("in the way")
+    runner.list("docker")
+    folder = Path(runner.scheduler("docker").results_folder("x", {}) or "").parents[2]  # type: ignore[arg-type]
+    folder.mkdir(parents=True)
+    (folder / "checkpoints").write_text("in the way")
     with pytest.raises(SubmitError, match=r"checkpoints"):
         runner.run(shell("true", checkpoints=True), "docker", app_id="none")
     assert runner.scheduler("docker").describe(["none"])["none"] is None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -12,9 +11,8 @@ import pytest
 
 from transload.schedulers.api import SchedulerBase
 from transload.specs import AppDef, BindMount
-from transload_docker import names
-from transload_docker.plan import RECORD
-from transload_testing.schedulers import Damage, Program, SchedulerConformance, damaged_text
+from transload_testing.scheduler_stage import damage_file
+from transload_testing.schedulers import Damage, Program, SchedulerConformance
 
 
 @pytest.mark.usefixtures("engine")
@@ -34,20 +32,9 @@ class TestDocker(SchedulerConformance):
         return create_docker("suite")
 
     def damage_record(self, folder: Path, app_id: str, damage: Damage) -> bool:
-        """Replace the volume of the record by one with a damaged label.
-
-        No volume can be a folder or a FIFO.
-        """
-        if damaged_text("{}", damage) is None:
-            return False
-        import docker  # noqa: TID251 - the tests of the plugin may
-
-        with contextlib.closing(docker.APIClient(base_url=os.environ["DOCKER_HOST"])) as client:
-            name = names.volume_name(app_id, RECORD)
-            labels = client.inspect_volume(name)["Labels"]
-            labels[names.LABEL_DATA] = damaged_text(labels[names.LABEL_DATA], damage)
-            client.remove_volume(name)
-            client.create_volume(name, labels=labels)
+        """Damage the record in the job's folder."""
+        (record,) = Path(os.environ["TRANSLOAD_HOME"]).glob(f"docker-*/apps/{app_id}/record.json")
+        damage_file(record, damage)
         return True
 
     def make_app(

@@ -23,15 +23,15 @@ import gc, sys
 from transload.errors import SchedulerUnavailable
 from transload_docker.engine import Engine
 from transload.schedulers import Changes
-from transload_docker.watch import EngineWatch
+from transload_docker.watch import DockerWatch
 engine = Engine(sys.argv[1])
 for _ in range(3):
     try:
-        engine.facts()
+        engine.boxes()
     except SchedulerUnavailable as exc:
         print("unavailable" if "cannot be reached" in str(exc) else exc)
 changes = Changes()
-watch = EngineWatch(engine, changes.add)
+watch = DockerWatch(engine, sys.argv[2], changes.add, print)
 watch.update(["x"])
 changes.wait(0.2), changes.wait(0.2)
 watch.close()
@@ -52,7 +52,7 @@ def test_an_engine_that_is_not_there_leaves_no_socket_open(
         dead.bind(str(tmp_path / "dead"))
     command = [sys.executable, "-X", "dev", "-W", "always::ResourceWarning", "-c", _ASKS]
     done = subprocess.run(
-        [*command, url.format(folder=tmp_path, port=free_port)],
+        [*command, url.format(folder=tmp_path, port=free_port), str(tmp_path)],
         capture_output=True,
         text=True,
         check=False,

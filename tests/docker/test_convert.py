@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import pytest
@@ -25,7 +24,6 @@ from transload.specs import (
 from transload_docker import names
 from transload_docker.convert import DockerRequest, bind, convert, format_request
 from transload_docker.options import DockerOptions
-from transload_docker.plan import Plan, RolePlan, signal_number
 
 
 def request(
@@ -127,17 +125,18 @@ def test_ports() -> None:
 
 
 def test_names_and_network() -> None:
-    """Replicas find rank 0 by name in a network of their job. A single replica needs none."""
+    """Replicas find rank 0 by name in the network of all jobs. A single replica needs none."""
     app = AppDef("test", [role(name="a_b", num_replicas=2), role(name="a.b")])
     made = request(app)
-    assert made.network == "transload.app-1"
+    assert made.network == "transload"
     assert [c.name for c in made.containers] == ["app-1.a_b.0.0", "app-1.a_b.1.0", "app-1.a.b.0.0"]
     hosts = [c.body["Hostname"] for c in made.containers]
-    assert hosts[:2] == ["a-b-0", "a-b-1"] and len(set(hosts)) == 3
+    start = names.short_hash("app-1", 10)
+    assert hosts[:2] == [f"{start}-a-b-0", f"{start}-a-b-1"] and len(set(hosts)) == 3
     for container in made.containers:
-        endpoint = container.body["NetworkingConfig"]["EndpointsConfig"]["transload.app-1"]
+        endpoint = container.body["NetworkingConfig"]["EndpointsConfig"]["transload"]
         assert endpoint["Aliases"] == [container.body["Hostname"]]
-        assert env(container.body)["TRANSLOAD_RANK0_HOST"] == "a-b-0"
+        assert env(container.body)["TRANSLOAD_RANK0_HOST"] == hosts[0]
     assert request(role()).network == ""
 
 
@@ -221,42 +220,7 @@ def test_notice() -> None:
     assert (found["StopSignal"], found["StopTimeout"]) == ("SIGUSR1", 91)
     assert "StopSignal" not in body(role())
     (kept,) = request(role(notice=Notice(90.5, "USR1"))).roles
-    assert (kept.notice, kept.notice_signal, kept.max_interruptions) == (90.5, "USR1", 20)
-    assert signal_number(kept.notice_signal) == 10
-
-
-def test_a_plan_that_asks_for_nothing_new_is_read_by_earlier_versions() -> None:
-    """What is later than the first version stands in a record only where it says something."""
-    (plain,) = request(role()).roles
-    later = {"max_interruptions", "notice", "notice_signal", "checkpoints"}
-    assert not later & set(plain.as_dict())
-    (asking,) = request(role(notice=Notice(3))).roles
-    assert later & set(asking.as_dict()) == {"max_interruptions", "notice"}
-    assert RolePlan.from_dict({**asking.as_dict(), "unknown": 1}) == asking
-
-
-@pytest.mark.parametrize(
-    "wrong", [{"notice": "soon"}, {"max_interruptions": []}, {"stall_signal": "KILL"}]
-)
-def test_a_plan_with_a_wrong_role_is_none(wrong: dict[str, Any]) -> None:
-    """What stands in a record in a form that nobody wrote is damage, told as such."""
-    plan = Plan("app", "uid", "owner", tuple(request(role()).roles), 1.0)
-    data = json.loads(plan.to_json())
-    assert Plan.from_json(json.dumps(data)) == plan
-    data["roles"][0] |= wrong
-    with pytest.raises(ValueError, match="not a plan: a (number|signal) of a role is none"):
-        Plan.from_json(json.dumps(data))
-
-
-@pytest.mark.parametrize("name", ["", ".", "..", "../results", "/etc", "a/b"])
-def test_a_plan_whose_checkpoints_lie_elsewhere_is_none(name: str) -> None:
-    """A record leads to no folder beside those of checkpoints, which its delete would remove."""
-    plan = Plan("app", "uid", "owner", (), 1.0, checkpoints="mine")
-    data = json.loads(plan.to_json())
-    assert Plan.from_json(json.dumps(data)) == plan
-    data["checkpoints"] = name
-    with pytest.raises(ValueError, match="another folder"):
-        Plan.from_json(json.dumps(data))
+    assert (kept["notice"], kept["notice_signal"], kept["max_interruptions"]) == (90.5, 10, 20)
 
 
 def test_overlay() -> None:
@@ -352,16 +316,21 @@ def test_bind_to_the_real_id() -> None:
     bound = bind(made, "real:1", Submission(app, "d", "s", tracker_base="file:///r/1"), "host")
     base = names.base_name("real:1")
     assert [c.name for c in bound.containers] == [f"{base}.main.0.0", f"{base}.main.1.0"]
-    assert bound.network == f"transload.{base}" and bound.folders == ["/r/1", "/r/1/outputs"]
+    assert bound.network == "transload" and bound.folders == ["/r/1", "/r/1/outputs"]
+    start = names.short_hash("real:1", 10)
     for container in bound.containers:
-        assert list(container.body["NetworkingConfig"]["EndpointsConfig"]) == [bound.network]
+        host = container.body["Hostname"]
+        assert host == f"{start}-main-{container.replica}"
+        endpoint = container.body["NetworkingConfig"]["EndpointsConfig"]["transload"]
+        assert endpoint["Aliases"] == [container.body["Labels"][names.LABEL_HOST]] == [host]
+        assert env(container.body)["TRANSLOAD_RANK0_HOST"] == f"{start}-main-0"
         assert (
             container.body["Labels"][names.LABEL_APP]
             == env(container.body)["TRANSLOAD_APP_ID"]
             == "real:1"
         )
     assert bound.containers[0].body["User"] == "changed"
-    assert made.app_id == "guess" and made.network == "transload.guess"
+    assert made.app_id == "guess"
 
 
 def test_the_image_of_a_role_whose_packages_are_installed() -> None:

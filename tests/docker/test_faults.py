@@ -1,4 +1,4 @@
-"""A running job meets trouble with its supervisor, the engine and other people."""
+"""A running job meets trouble with its keeper, the engine and other people."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ import pytest
 from transload.errors import AppNotFound, SchedulerUnavailable, SubmitError
 from transload.runner import Runner
 from transload.schedulers import Changes
+from transload.schedulers.folder import start
 from transload.specs import AppState, BindMount, Resource, RetryPolicy, parse_app_handle
 
 
@@ -27,34 +29,19 @@ def ends(runner: Runner, handle: str) -> Any:
     return status
 
 
-def supervisors(home: Path) -> list[int]:
-    """Return the pids of the supervisors of a state folder."""
-    found = []
-    for entry in os.listdir("/proc"):
-        try:
-            command = Path(f"/proc/{entry}/cmdline").read_bytes()
-            environ = Path(f"/proc/{entry}/environ").read_bytes()
-            state = Path(f"/proc/{entry}/stat").read_text().rpartition(")")[2].split()[0]
-        except (OSError, IndexError):
-            continue
-        if (
-            b"transload_docker.supervisor" in command
-            and str(home).encode() in environ
-            and state != "Z"
-        ):
-            found.append(int(entry))
-    return found
-
-
 def container(engine: Any, name: str) -> Any:
     """Return the row of a container by name."""
     return next(row for row in engine.client.containers(all=True) if row["Names"] == [f"/{name}"])
 
 
-def test_supervisor_is_replaced(
-    runner: Runner, shell: Any, transload_home: Path, eventually: Any
+def test_keeper_is_replaced(
+    runner: Runner,
+    shell: Any,
+    keepers: Callable[..., list[int]],
+    strike: Callable[[str], None],
+    eventually: Any,
 ) -> None:
-    """A job whose supervisor is killed goes on, and the next look starts another supervisor."""
+    """A job whose keeper is killed goes on, and the next look starts another keeper."""
     app = shell(
         {"main": 'test "$TRANSLOAD_RETRY" = 1 || { sleep 3; exit 1; }', "other": "sleep 60"},
         max_retries=1,
@@ -62,37 +49,67 @@ def test_supervisor_is_replaced(
     )
     app.roles[1].min_replicas = 0
     handle = runner.run(app, "docker")
-    (supervisor,) = eventually(lambda: supervisors(transload_home))
-    os.kill(supervisor, signal.SIGKILL)
-    eventually(lambda: supervisor not in supervisors(transload_home))
+    strike(handle)
     status = runner.status(handle)
-    assert (
-        status is not None and not status.is_terminal()
-    )  # on a busy machine it may be between its two attempts
+    assert status is not None and not status.is_terminal()
     eventually(
         lambda: (s := runner.status(handle)) and s.roles[0].replicas[0].restarts == 1, timeout=30
     )
-    assert supervisors(transload_home)
+    assert keepers(handle)
     runner.cancel(handle)
     assert ends(runner, handle).state is AppState.CANCELLED
 
 
-def test_supervisor_ends_when_idle(
-    runner: Runner, shell: Any, transload_home: Path, eventually: Any
+@pytest.mark.parametrize("code", [0, 3])
+def test_an_end_that_no_keeper_saw(
+    runner: Runner,
+    shell: Any,
+    engine: Any,
+    strike: Callable[[str], None],
+    eventually: Any,
+    code: int,
 ) -> None:
-    """A supervisor with nothing to keep ends after a few seconds, and leaves no zombie."""
-    ends(runner, runner.run(shell("true"), "docker"))
-    eventually(lambda: not supervisors(transload_home), timeout=20)
+    """What ends while there is no keeper counts once, with its exit code and its own times."""
+    app = shell(f"sleep 1; exit {code}", max_retries=1, retry_delay=0.0)
+    handle = runner.run(app, "docker")
+    strike(handle)
+    eventually(lambda: not engine.client.containers(), timeout=30)
+    status = ends(runner, handle)
+    replica = status.roles[0].replicas[0]
+    assert (replica.exit_code, replica.restarts) == (code, 1 if code else 0)
+    assert len(engine.client.containers(all=True)) == replica.restarts + 1
 
 
-def test_one_supervisor_for_many_apps(
-    runner: Runner, shell: Any, transload_home: Path, eventually: Any
+def test_keeper_is_killed_again_and_again(
+    runner: Runner, shell: Any, engine: Any, strike: Callable[[str], None], eventually: Any
 ) -> None:
-    """There is one supervisor process for many jobs."""
-    handles = [runner.run(shell("sleep 2"), "docker") for _ in range(4)]
-    eventually(lambda: len(supervisors(transload_home)) == 1)
-    for handle in handles:
-        assert ends(runner, handle).state is AppState.SUCCEEDED
+    """However often that happens, each failure is counted once, and each attempt is made once."""
+    app = shell("sleep 0.5; exit 3", max_retries=3, retry_delay=0.0)
+    handle = runner.run(app, "docker")
+    for attempt in range(3):
+        name = f"{parse_app_handle(handle).app_id}.main.0.{attempt}"
+        eventually(lambda: runner.status(handle) and has(engine, name), timeout=30)  # noqa: B023
+        strike(handle)
+    status = ends(runner, handle)
+    assert (status.state, status.num_restarts) == (AppState.FAILED, 3)
+    assert len(engine.client.containers(all=True)) == 4
+
+
+def has(engine: Any, name: str) -> bool:
+    """Tell whether the engine has a container of that name."""
+    return any(row["Names"] == [f"/{name}"] for row in engine.client.containers(all=True))
+
+
+def test_keeper_ends_with_its_job(
+    runner: Runner, shell: Any, keepers: Callable[..., list[int]], eventually: Any
+) -> None:
+    """A keeper ends with its job, and leaves no zombie. A SIGTERM ends it without the job."""
+    handle = runner.run(shell("sleep 2"), "docker")
+    (first,) = keepers(handle)
+    os.kill(first, signal.SIGTERM)
+    eventually(lambda: first not in keepers(handle))
+    assert ends(runner, handle).state is AppState.SUCCEEDED
+    eventually(lambda: not keepers(), timeout=20)
 
 
 _WAITS = """
@@ -105,15 +122,13 @@ with Runner("tests", {"docker": create_docker}) as runner:
 
 
 def test_a_renamed_machine(
-    runner: Runner, shell: Any, transload_home: Path, tmp_path: Path, eventually: Any
+    runner: Runner, shell: Any, tmp_path: Path, strike: Callable[[str], None]
 ) -> None:
     """Jobs keep their retries when their machine gets another host name."""
     command = f'test "$TRANSLOAD_RETRY" = 1 || {{ until test -e {tmp_path}/go; do sleep 0.1; done; exit 1; }}'
     app = shell(command, max_retries=1, mounts=[BindMount(str(tmp_path), str(tmp_path))])
     handle = runner.run(app, "docker")
-    (supervisor,) = eventually(lambda: supervisors(transload_home))
-    os.kill(supervisor, signal.SIGKILL)  # as a restart of the machine does
-    eventually(lambda: supervisor not in supervisors(transload_home))
+    strike(handle)  # as a restart of the machine does
     (tmp_path / "go").touch()
     renamed = 'hostname renamed.example && exec "$0" -c "$1" "$2"'
     done = subprocess.run(
@@ -146,9 +161,7 @@ sys.stdin.read()
 """
 
 
-def test_a_pull_that_hangs_is_alone(
-    runner: Runner, shell: Any, engine: Any, transload_home: Path
-) -> None:
+def test_a_pull_that_hangs_is_alone(runner: Runner, shell: Any, engine: Any) -> None:
     """While a submit waits for a registry, every other job can be cancelled."""
     registry = subprocess.Popen(
         engine.enter(sys.executable, "-c", _NEVER_ANSWERS),
@@ -180,7 +193,6 @@ def test_a_pull_that_hangs_is_alone(
             registry.stdin.close()
             thread.join(60)
     assert errors
-    assert [*(transload_home / "docker").glob("lock-*")] == []
 
 
 def test_container_removed_behind_our_back(runner: Runner, shell: Any, engine: Any) -> None:
@@ -198,18 +210,31 @@ def test_container_removed_behind_our_back(runner: Runner, shell: Any, engine: A
 
 
 def test_ended_app_is_remembered_without_its_containers(
-    runner: Runner, shell: Any, engine: Any, eventually: Any
+    runner: Runner, shell: Any, engine: Any
 ) -> None:
-    """A final status that was noted stays when the containers are pruned."""
+    """A final status stays when the containers are pruned, and so does the id."""
     handle = runner.run(shell("exit 3"), "docker")
     ends(runner, handle)
-    name = f"transload.{parse_app_handle(handle).app_id}.ended"
-    eventually(lambda: name in [v["Name"] for v in engine.client.volumes()["Volumes"]])
     engine.client.prune_containers()
     status = runner.status(handle)
     assert status is not None and status.state is AppState.FAILED
     assert status.roles[0].replicas[0].exit_code == 3
     assert list(runner.log_lines(handle, "main", should_tail=True)) == []
+    assert runner.run(shell("exit 3"), "docker", app_id=parse_app_handle(handle).app_id) == handle
+    assert not engine.client.containers(all=True)
+
+
+def test_containers_pruned_before_a_retry(runner: Runner, shell: Any, engine: Any) -> None:
+    """A job whose failed container is pruned before its next attempt fails, and starts no other."""
+    app = shell("exit 3", max_retries=1, retry_delay=4.0)
+    handle = runner.run(app, "docker")
+    name = f"{parse_app_handle(handle).app_id}.main.0.0"
+    while container(engine, name)["State"] != "exited":
+        time.sleep(0.05)
+    engine.client.prune_containers()
+    status = ends(runner, handle)
+    assert status.state is AppState.FAILED
+    assert not engine.client.containers(all=True)
 
 
 def test_stopped_from_outside(runner: Runner, shell: Any, engine: Any) -> None:
@@ -221,32 +246,22 @@ def test_stopped_from_outside(runner: Runner, shell: Any, engine: Any) -> None:
 
 
 def test_gpus_of_a_submit_that_was_killed(
-    runner: Runner, shell: Any, engine: Any, busybox: str, transload_home: Path, eventually: Any
+    runner: Runner, shell: Any, engine: Any, busybox: str
 ) -> None:
-    """What a submit killed before its record holds is cleared, though no other job is there."""
+    """What a submit held that was killed is cleared by the next that wants it."""
     from transload_docker import names
-    from transload_docker.home import Home
+    from transload_docker.owner import owner_of
 
-    home = Home(engine.url)
-    home.ensure()
-    labels = {
-        names.LABEL_APP: "dead",
-        names.LABEL_OWNER: home.owner,
-        names.LABEL_GPUS: "0",
-    }
+    ends(runner, runner.run(shell("true"), "docker"))
+    owner = owner_of(runner.scheduler("docker").home)  # type: ignore[attr-defined]
+    labels = {names.LABEL_APP: "dead", names.LABEL_OWNER: owner, names.LABEL_GPUS: "0"}
     config = engine.client.create_container_config(busybox, "true", labels=labels)
     engine.client.create_container_from_config(config, "dead.main.0.0")
     app = shell("true", resource=Resource(cpu=1, gpu=1, memMB=64))
-
-    def refused() -> str:
-        with pytest.raises(SubmitError) as caught:
-            runner.run(app, "docker", {"gpu_ids": ["0"]})
-        return str(caught.value)
-
-    assert "0 of 1 are free" in refused()
     # this engine has no GPUs to give: that is told once one is free
-    eventually(lambda: "are free" not in refused(), 30)
-    assert not engine.client.containers(all=True)
+    with pytest.raises(SubmitError, match="no GPUs to give"):
+        runner.run(app, "docker", {"gpu_ids": ["0"]})
+    assert not has(engine, "dead.main.0.0")
 
 
 @pytest.mark.parametrize("ahead", [0, 600])
@@ -274,28 +289,28 @@ def test_a_submit_from_another_machine(
 
 
 def test_cancel_on_an_engine_without_room(runner: Runner, shell: Any, engine: Any) -> None:
-    """On a full disk a cancel cannot be noted and fails, and works once there is room."""
+    """A cancel works on an engine whose disk is full, though nothing can be noted there."""
     handle = runner.run(shell("sleep 60"), "docker")
     disk = str(engine.folder / "D")
     used = int(engine.run("df", "--output=iused", disk).split()[-1])
     engine.run("mount", "-o", f"remount,nr_inodes={used}", disk)
     try:
-        with pytest.raises(SchedulerUnavailable, match="no space left"):
-            runner.cancel(handle)
+        runner.cancel(handle)
+        assert ends(runner, handle).state is AppState.CANCELLED
     finally:
         engine.run("mount", "-o", "remount,nr_inodes=0", disk)
-    runner.cancel(handle)
-    assert ends(runner, handle).state is AppState.CANCELLED
 
 
-def test_engine_restarted_under_a_running_app(runner: Runner, shell: Any, engine: Any) -> None:
+def test_engine_restarted_under_a_running_app(
+    runner: Runner, shell: Any, engine: Any, eventually: Any
+) -> None:
     """A job is UNKNOWN while the engine is away, then FAILED, as its containers ended, too."""
     handle = runner.run(shell("sleep 60"), "docker")
     try:
         engine.stop(signal.SIGKILL)
+        eventually(lambda: runner.status(handle).state is AppState.UNKNOWN)  # type: ignore[union-attr]
         status = runner.status(handle)
-        assert status is not None and status.state is AppState.UNKNOWN
-        assert "cannot be reached" in status.msg
+        assert status is not None and "cannot be reached" in status.msg
     finally:
         engine.start()
     status = ends(runner, handle)
@@ -304,81 +319,48 @@ def test_engine_restarted_under_a_running_app(runner: Runner, shell: Any, engine
     assert "the engine went away" in status.msg
 
 
-@pytest.mark.slow
-def test_a_supervisor_does_not_spin_while_the_engine_is_away(
-    runner: Runner, shell: Any, engine: Any, transload_home: Path, eventually: Any
+@pytest.mark.parametrize("retries", [0, 1])
+def test_engine_restarted_without_a_keeper(
+    runner: Runner, shell: Any, engine: Any, strike: Callable[[str], None], retries: int
 ) -> None:
-    """A supervisor asks an absent engine again each second, even after a job's time limit."""
+    """What an engine's restart has ended is seen by the next keeper, which starts it again."""
+    again = 'test "$TRANSLOAD_RETRY" = 1 || sleep 60'
+    app = shell(again, max_retries=retries, retry_delay=0.0)
+    handle = runner.run(app, "docker")
+    strike(handle)
+    try:
+        engine.stop(signal.SIGKILL)
+    finally:
+        engine.start()
+    status = ends(runner, handle)
+    assert status.state is (AppState.SUCCEEDED if retries else AppState.FAILED), status
+    if not retries:
+        assert "the engine went away" in status.msg
+
+
+@pytest.mark.slow
+def test_a_keeper_does_not_spin_while_the_engine_is_away(
+    runner: Runner, shell: Any, engine: Any, keepers: Callable[..., list[int]]
+) -> None:
+    """A keeper asks an absent engine again each second, even after a job's time limit."""
 
     def used() -> float:
-        """Return the processor seconds of the supervisor."""
-        fields = Path(f"/proc/{supervisor}/stat").read_text().rpartition(")")[2].split()
+        """Return the processor seconds of the keeper."""
+        fields = Path(f"/proc/{keeper}/stat").read_text().rpartition(")")[2].split()
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
-    first = parse_app_handle(runner.run(shell("true"), "docker")).app_id
-    eventually(lambda: engine.client.volumes({"name": f"transload.{first}.ended"})["Volumes"])
-    (supervisor,) = supervisors(transload_home)
     handle = runner.run(shell("sleep 60", timeout=4.0), "docker")
-    time.sleep(1.0)  # it has been told of this app by then
+    (keeper,) = keepers(handle)
     try:
         engine.stop(signal.SIGKILL)
         time.sleep(4.0)
         before = used()
         time.sleep(3.0)
         assert used() - before < 0.5
+        assert keepers(handle) == [keeper]
     finally:
         engine.start()
     assert ends(runner, handle).state is AppState.FAILED
-    assert supervisors(transload_home) == [supervisor]
-
-
-@pytest.mark.parametrize(
-    "number", [pytest.param(signal.SIGTERM, marks=pytest.mark.slow), signal.SIGKILL]
-)
-def test_network_of_an_app_that_ended_with_the_engine(
-    runner: Runner, shell: Any, engine: Any, eventually: Any, number: int
-) -> None:
-    """The network goes even if the containers were not ended by the engine's rules."""
-    handle = runner.run(shell("sleep 60", replicas=2), "docker")
-    try:
-        engine.stop(number)
-    finally:
-        engine.start()
-    assert ends(runner, handle).state is AppState.FAILED
-    eventually(lambda: not engine.client.networks(names=["transload."]), timeout=30)
-
-
-def test_network_of_an_app_whose_supervisor_was_killed_at_its_end(
-    runner: Runner, shell: Any, engine: Any, transload_home: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A network is removed before the job's end is noted, since nobody looks after it then."""
-    from transload_docker import supervisor as module
-    from transload_docker.engine import Engine
-    from transload_docker.home import Home
-    from transload_docker.plan import ENDED
-
-    class Killed(BaseException):
-        """What ends this supervisor."""
-
-    def killed(self: Engine, app_id: str, kind: str, *arguments: Any) -> bool:
-        found = note(self, app_id, kind, *arguments)
-        if kind == ENDED:
-            raise Killed
-        return found
-
-    home = Home(engine.url)
-    home.ensure()
-    lock = home.supervisor_lock()
-    assert lock is not None
-    note = Engine.note
-    try:
-        runner.run(shell("true", replicas=2), "docker")
-        with monkeypatch.context() as patch, pytest.raises(Killed):
-            patch.setattr(Engine, "note", killed)
-            module.Supervisor(Engine(engine.url), home).run()
-    finally:
-        os.close(lock)
-    assert not engine.client.networks(names=["transload."])
 
 
 def test_a_retry_runs_the_image_that_the_first_try_ran(
@@ -456,37 +438,12 @@ def test_watch_has_few_threads(runner: Runner, shell: Any, eventually: Any) -> N
     handles = [runner.run(shell("sleep 0.2"), "docker") for _ in range(3)]
     ids = {parse_app_handle(handle).app_id for handle in handles}
     watch.update(ids)
-    assert threading.active_count() == before + 2
+    assert threading.active_count() == before + 1
     for handle in handles:
         ends(runner, handle)
     watch.close()
     watch.close()
     eventually(lambda: threading.active_count() == before)  # also the thread that followed the apps
-
-
-def test_a_watch_that_is_closed_at_once_leaves_nothing_open(
-    runner: Runner, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Closed before its thread came to read, it closes the connection all the same."""
-    import transload_docker.watch as module
-
-    class NeverReads:
-        """A feeder whose thread is not given any time."""
-
-        def __init__(self, *arguments: Any) -> None:
-            pass
-
-        def stop(self) -> None:
-            """Stop what has not begun."""
-
-    scheduler: Any = runner.scheduler("docker")
-    scheduler.list()
-    monkeypatch.setattr(module, "Feeder", NeverReads)
-    watch = scheduler.watch(lambda app_ids: None)
-    stream = watch._first  # held, so that nothing but closing closes it
-    assert not stream._response.raw.closed
-    watch.close()
-    assert stream._response.raw.closed
 
 
 def test_waiting_is_woken(runner: Runner, shell: Any) -> None:
@@ -513,41 +470,25 @@ def test_submit_that_gave_up_is_withdrawn(
     eventually: Any,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """A job whose record a hanging engine makes after the submit was refused does not run."""
-    from transload_docker import submit
-
-    monkeypatch.setattr("transload_docker.engine._TIMEOUT_S", 2)
-    record = submit._Submit._record
-    frozen = threading.Thread(target=engine.freeze, args=(10.0,))
-
-    def hang(self: Any) -> bool:
-        frozen.start()
-        state = Path(f"/proc/{engine._daemon.pid}/stat")  # it stops with the daemon
-        eventually(lambda: state.read_text().rpartition(")")[2].split()[0] == "T")
-        return record(self)
-
-    monkeypatch.setattr(submit._Submit, "_record", hang)
+    """A job whose containers a hanging engine makes after the submit was refused does not run."""
     app = shell(f"echo once >> {tmp_path}/ran; sleep 60")
     app.roles[0].mounts = [BindMount(str(tmp_path), str(tmp_path))]
-    try:
+    real = start._receive
+    frozen = threading.Thread(target=engine.freeze, args=(6.0,))
+
+    def hang(fd: int, deadline: float) -> bytes:
+        start._receive = real
+        frozen.start()
+        return real(fd, time.monotonic() + 2.0)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(start, "_receive", hang)
         with pytest.raises(SchedulerUnavailable):
             runner.run(app, "docker", app_id="late")
-    finally:
-        monkeypatch.setattr(submit._Submit, "_record", record)
-        assert frozen.is_alive()  # still when the submit gave up
-        frozen.join()
-        monkeypatch.setattr("transload_docker.engine._TIMEOUT_S", 60)
-
-    def cleared() -> bool:
-        """Look, which starts a supervisor if there is something to keep, until nothing is left."""
-        row = runner.status("docker://tests/late")
-        return (
-            row is None
-            and not engine.client.containers(all=True)
-            and not engine.client.volumes()["Volumes"]
-        )
-
-    eventually(cleared, timeout=60)
+    frozen.join()
+    assert runner.status("docker://tests/late") is None
+    scheduler = runner.scheduler("docker")
+    eventually(lambda: scheduler.prune() == [] and not engine.client.containers(all=True), 60)
     assert not (tmp_path / "ran").exists()
     handle = runner.run(app, "docker", app_id="late")  # its id is free
     eventually((tmp_path / "ran").exists, timeout=30)

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -69,27 +67,15 @@ def undisturbed() -> str:
     return done.stdout.splitlines(keepends=True)[-1]
 
 
-def strike_supervisor(home: Path) -> None:
-    """Kill the supervisor of a state folder."""
-    for entry in filter(str.isdigit, os.listdir("/proc")):
-        try:
-            command = Path(f"/proc/{entry}/cmdline").read_bytes()
-            environ = Path(f"/proc/{entry}/environ").read_bytes()
-        except OSError:
-            continue
-        if b"transload_docker.supervisor" in command and str(home).encode() in environ:
-            os.kill(int(entry), signal.SIGKILL)
-
-
 @pytest.mark.slow
-@pytest.mark.parametrize("supervisor_dies", [False, pytest.param(True, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("keeper_dies", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_stopped_twice(
     runner: Runner,
     training: AppDef,
     engine: Any,
-    transload_home: Path,
+    strike: Callable[[str], None],
     eventually: Callable[..., Any],
-    supervisor_dies: bool,
+    keeper_dies: bool,
 ) -> None:
     """A job stopped twice does each step once, also if nobody watched when it was stopped.
 
@@ -99,8 +85,8 @@ def test_stopped_twice(
     app_id = parse_app_handle(handle).app_id
     for attempt, step in enumerate((30, 70)):
         eventually(lambda: f"step {step}\n" in runner.log_lines(handle, "trainer", 0), timeout=30)  # noqa: B023
-        if supervisor_dies:
-            strike_supervisor(transload_home)
+        if keeper_dies:
+            strike(handle)
         engine.client.stop(names.container_name(app_id, "trainer", 0, attempt))
         runner.status(handle)
     status = runner.wait(handle, timeout=60)

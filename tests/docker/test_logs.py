@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from dataclasses import replace
 from io import BytesIO
 from types import SimpleNamespace
 from typing import Any
@@ -18,9 +17,10 @@ from transload.schedulers import OpenReadings
 from transload.schedulers.api import LogPage, LogQuery, Stream
 from transload.schedulers.timed_log import Place
 from transload.specs import AppState, RetryPolicy, parse_app_handle
+from transload_docker.engine import Box
 from transload_docker.logs import STDERR, STDOUT, Cursor
 from transload_docker.logview import Key, LogView, Reached, Reading
-from transload_docker.plan import Container, Facts, Plan, Restarts, RolePlan
+from transload_docker.names import LABEL_ATTEMPT
 
 PLACES = st.builds(Place, st.integers(0, 2**62), st.integers(0, 10**6))
 
@@ -56,6 +56,11 @@ class Recorded:
     def __init__(self, messages: list[tuple[int, int, str]]) -> None:
         self._messages = messages
         self.asked = 0
+        self.containers: list[Box] = []
+
+    def boxes(self, **labels: str) -> list[Box]:
+        """Return the containers of the one replica."""
+        return list(self.containers)
 
     def call(self, question: Any, *, again: bool = False) -> Any:
         """Ask this instead of a client."""
@@ -78,6 +83,13 @@ class Recorded:
         return SimpleNamespace(raw=BytesIO(data), close=lambda: None)
 
 
+def box(status: str, attempt: int = 0) -> Box:
+    """Return the container of an attempt of the one replica."""
+    return Box(
+        f"{attempt}" * 64, f"app.main.0.{attempt}", status, 0.0, {LABEL_ATTEMPT: str(attempt)}
+    )
+
+
 def test_a_stream_that_lags_behind_loses_nothing() -> None:
     """Read line by line, all lines come, though one stream is seconds late.
 
@@ -89,9 +101,8 @@ def test_a_stream_that_lags_behind_loses_nothing() -> None:
         (STDOUT, 30 * second, "b\n"),
         (STDERR, 2 * second, "late\n"),
     ]
-    plan = SimpleNamespace(roles=[SimpleNamespace(name="main", num_replicas=1)])
-    facts: Any = SimpleNamespace(plan=plan, unread="")
-    view = LogView(Recorded(messages), "app", LogQuery("main", 0, Stream.COMBINED), lambda: facts)  # type: ignore[arg-type]
+    query = LogQuery("main", 0, Stream.COMBINED)
+    view = LogView(Recorded(messages), "app", query, ended=True)  # type: ignore[arg-type]
     container: Any = SimpleNamespace(id="0" * 64)
     cursor, lines = Cursor(), []  # type: ignore[var-annotated]
     reached = Reached.FULL
@@ -111,14 +122,14 @@ def test_pages_of_a_log_ask_for_it_once() -> None:
     messages = [
         (STDOUT + number % 2, number * 1000 + 1, f"line {number}\n") for number in range(3000)
     ]
-    done = Container("a", "app.main.0", "main", 0, 0, Restarts(), "uid", "running", started=1.0)
-    facts = Facts(Plan("app", "uid", "owner", (RolePlan("main", 1, 1, 1, "REPLICA"),), 0.0), [done])
     engine: Any = Recorded(messages)
+    engine.containers = [box("running")]
     kept: OpenReadings[Key, Reading] = OpenReadings()
 
     def page_behind(cursor: str | None) -> LogPage:
         query = LogQuery("main", 0, Stream.COMBINED, cursor, max_bytes=500)
-        return LogView(engine, "app", query, lambda: facts, kept).log_page()
+        ended = engine.containers[0].status == "exited"
+        return LogView(engine, "app", query, ended=ended, kept=kept).log_page()
 
     lines: list[str] = []
     cursor = None
@@ -129,7 +140,7 @@ def test_pages_of_a_log_ask_for_it_once() -> None:
     # both streams, the newest line, and both streams once more at their end: the container runs
     assert engine.asked == 5
     messages.append((STDOUT, 3_000_001, "later\n"))
-    facts.containers[0] = replace(done, status="exited", exit_code=0, finished=2.0)
+    engine.containers = [box("exited")]
     page = page_behind(cursor)
     assert (page.lines, page.complete) == (["later\n"], True)
     page_behind(page_behind(None).cursor)
@@ -144,24 +155,18 @@ def test_an_attempt_that_could_not_be_started_hides_no_later_one() -> None:
 
     With a recorded log: an engine dies there only now and then.
     """
-    unstarted = Container(
-        "a", "app.main.0", "main", 0, 0, Restarts(), "uid", "created", error="it exists already"
-    )
-    begun = replace(unstarted, id="b", attempt=1, status="running", error="", started=1.0)
-    facts = Facts(
-        Plan("app", "uid", "owner", (RolePlan("main", 1, 1, 1, "REPLICA"),), 0.0), [unstarted]
-    )
     engine: Any = Recorded([(STDOUT, 1_000_000_000, "began\n")])
-    view = LogView(engine, "app", LogQuery("main", 0, Stream.STDOUT), lambda: facts)
-    page = view.log_page()
+    engine.containers = [box("created")]
+    query = LogQuery("main", 0, Stream.STDOUT)
+    page = LogView(engine, "app", query, ended=False).log_page()
     assert page.lines == [] and not page.complete
-    facts.containers.append(begun)
+    engine.containers.append(box("running", attempt=1))
     query = LogQuery("main", 0, Stream.STDOUT, page.cursor)
-    page = LogView(engine, "app", query, lambda: facts).log_page()
+    page = LogView(engine, "app", query, ended=False).log_page()
     assert page.lines == ["began\n"] and not page.complete
-    facts.containers[1] = replace(begun, status="exited", exit_code=0, finished=2.0)
+    engine.containers[1] = box("exited", attempt=1)
     query = LogQuery("main", 0, Stream.STDOUT, page.cursor)
-    page = LogView(engine, "app", query, lambda: facts).log_page()
+    page = LogView(engine, "app", query, ended=True).log_page()
     assert page.lines == [] and page.complete
 
 

@@ -16,12 +16,9 @@ TAKEN = re.compile(r"[a-zA-Z0-9][a-zA-Z0-9_.-]+\Z")
 
 @given(IDS, ROLES, st.integers(0, 999), st.integers(0, 9))
 def test_an_engine_takes_every_name(app_id: str, role: str, k: int, attempt: int) -> None:
-    """Whatever the id, the names are ones that an engine accepts, and the volume's leads back to
-    the app.
-    """
-    for name in (names.container_name(app_id, role, k, attempt), names.network_name(app_id)):
+    """Whatever the id, the names are ones that an engine accepts."""
+    for name in (names.container_name(app_id, role, k, attempt), names.mark_name(app_id)):
         assert TAKEN.match(name)
-    assert names.app_base_of_volume(names.volume_name(app_id, "stop")) == names.base_name(app_id)
 
 
 @given(st.lists(st.tuples(IDS, ROLES), min_size=2, max_size=2, unique=True))
@@ -36,16 +33,10 @@ def test_an_app_and_a_role_cannot_be_confused() -> None:
     assert names.container_name("a-b", "c", 0, 0) != names.container_name("a", "b-c", 0, 0)
 
 
-@given(st.lists(ROLES, min_size=1, max_size=5, unique=True), st.booleans())
-def test_host_names_are_dns_labels_and_unique(roles: list[str], shared: bool) -> None:
+@given(st.lists(ROLES, min_size=1, max_size=5, unique=True))
+def test_host_names_are_dns_labels_and_unique(roles: list[str]) -> None:
     """Every replica has a host name of its own that a resolver takes."""
-    hosts = names.host_names("app", [(role, 3) for role in roles], shared)
+    hosts = names.host_names("app", [(role, 3) for role in roles])
     flat = [host for part in hosts for host in part]
     assert len(set(flat)) == len(roles) * 3
     assert all(re.fullmatch(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?", host) for host in flat)
-
-
-def test_strange_volumes_are_not_ours() -> None:
-    """A volume of somebody else speaks of no app."""
-    assert names.app_base_of_volume("data") is None
-    assert names.app_base_of_volume("transload.a.b.c") is None

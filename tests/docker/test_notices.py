@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -45,27 +43,6 @@ def up(runner: Runner, eventually: Callable[..., Any]) -> Callable[..., None]:
     return wait
 
 
-def supervisors(home: Path) -> list[int]:
-    """Return the pids of the supervisors of a state folder."""
-    found = []
-    for entry in filter(str.isdigit, os.listdir("/proc")):
-        try:
-            command = Path(f"/proc/{entry}/cmdline").read_bytes()
-            environ = Path(f"/proc/{entry}/environ").read_bytes()
-        except OSError:
-            continue
-        if b"transload_docker.supervisor" in command and str(home).encode() in environ:
-            found.append(int(entry))
-    return found
-
-
-def strike(home: Path, eventually: Callable[..., Any]) -> None:
-    """Kill the supervisor, and wait until it is gone."""
-    for pid in supervisors(home):
-        os.kill(pid, signal.SIGKILL)
-    eventually(lambda: not supervisors(home))
-
-
 def stop(engine: Any, handle: str, attempt: int = 0, k: int = 0) -> None:
     """Do ``docker stop``."""
     name = names.container_name(parse_app_handle(handle).app_id, "main", k, attempt)
@@ -75,20 +52,20 @@ def stop(engine: Any, handle: str, attempt: int = 0, k: int = 0) -> None:
 def test_a_cancel_sends_one_notice(
     runner: Runner,
     shell: Any,
-    transload_home: Path,
+    strike: Callable[[str], None],
     up: Callable[..., None],
     eventually: Callable[..., Any],
 ) -> None:
-    """The notice of a cancel comes once, though its supervisor is killed before it can kill.
+    """The notice of a cancel comes once, though its keeper is killed before it can kill.
 
-    The next supervisor kills the program when its time is over.
+    The next keeper kills the program when its time is over.
     """
     handle = runner.run(shell(STUBBORN, notice=Notice(6, "USR1")), "docker")
     up(handle)
     asked = time.time()
     runner.cancel(handle)
     eventually(lambda: "warned\n" in lines(runner, handle))
-    strike(transload_home, eventually)
+    strike(handle)
     status = ends(runner, handle)
     assert status.state is AppState.CANCELLED
     assert status.msg.startswith("cancelled on request of ")

@@ -24,13 +24,9 @@ def ended(runner: Runner, app: Any) -> str:
     return handle
 
 
-def test_containers_that_were_removed(
-    runner: Runner, shell: Any, engine: Any, eventually: Any
-) -> None:
+def test_containers_that_were_removed(runner: Runner, shell: Any, engine: Any) -> None:
     """What a job reported does not need its containers."""
     handle = ended(runner, shell(REPORTS))
-    name = f"transload.{parse_app_handle(handle).app_id}.ended"
-    eventually(lambda: name in [v["Name"] for v in engine.client.volumes()["Volumes"]])
     engine.client.prune_containers()
     assert runner.results(handle).results == {"0": {"loss": 0.5}}
 
@@ -47,12 +43,14 @@ def test_a_folder_that_was_removed(runner: Runner, shell: Any, command: str) -> 
         runner.results(handle)
 
 
-def test_a_record_that_is_damaged(runner: Runner, shell: Any, renote: Any) -> None:
+def test_a_record_that_is_damaged(runner: Runner, shell: Any, transload_home: Path) -> None:
     """Where the record does not say any more where the results are, they are not empty."""
     handle = ended(runner, shell(REPORTS))
     app_id = parse_app_handle(handle).app_id
-    before = renote(app_id, "app", "{")
+    (record,) = transload_home.glob(f"docker-*/apps/{app_id}/record.json")
+    before = record.read_text()
+    record.write_text("{")
     with pytest.raises((ResultsGone, SchedulerUnavailable), match=app_id):
         runner.results(handle)
-    renote(app_id, "app", before)
+    record.write_text(before)
     assert runner.results(handle).results == {"0": {"loss": 0.5}}

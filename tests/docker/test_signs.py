@@ -28,7 +28,6 @@ def status_of(runner: Runner, handle: str) -> Any:
 
 LIVELY = {
     "log": "while :; do echo line; sleep 0.3; done",
-    "bar": "while :; do printf '\\r|#####   |'; sleep 0.3; done",
     "checkpoints": 'while :; do date > "$TRANSLOAD_CHECKPOINT_DIR/life"; sleep 0.3; done',
     "progress": (
         "i=0; while :; do i=$((i+1)); echo '{\"step\": '$i'}' > $TRANSLOAD_PROGRESS_FILE; "
@@ -38,7 +37,7 @@ LIVELY = {
 
 
 def test_what_shows_life_has_not_stalled(runner: Runner, shell: Any) -> None:
-    """A line or a part of one, a file and a report are signs of life."""
+    """A line, a file and a report are signs of life."""
     app = shell(LIVELY)
     for role in app.roles:
         role.stall_after = 1.5

@@ -13,7 +13,9 @@ import pytest
 
 from transload.errors import SchedulerUnavailable, SubmitError
 from transload.runner import Cluster, Runner
-from transload.specs import AppDef, AppState, Role, parse_app_handle
+from transload.schedulers.folder import start
+from transload.specs import AppDef, AppState, Role
+from transload_docker.scheduler import DockerScheduler
 
 
 def ends(runner: Runner, handle: str) -> AppState:
@@ -24,10 +26,9 @@ def ends(runner: Runner, handle: str) -> AppState:
 
 
 def nothing_left(engine: Any) -> bool:
-    """Tell whether the engine holds neither a container nor a volume nor a network of ours."""
+    """Tell whether the engine holds neither a container nor a volume of ours."""
     volumes = engine.client.volumes().get("Volumes") or []
-    networks = [n for n in engine.client.networks() if n["Name"].startswith("transload.")]
-    return not engine.client.containers(all=True) and not volumes and not networks
+    return not engine.client.containers(all=True) and not volumes
 
 
 def test_missing_image_is_never_pulled(runner: Runner, shell: Any, engine: Any) -> None:
@@ -81,20 +82,83 @@ def test_role_that_cannot_start_takes_the_others_along(
     assert nothing_left(engine)
 
 
-@pytest.mark.parametrize("step", ["_make_one", "_start_one"])
-def test_an_interrupted_submit_leaves_nothing(
-    runner: Runner, shell: Any, engine: Any, monkeypatch: pytest.MonkeyPatch, step: str
-) -> None:
-    """A Ctrl-C in the middle of a submit leaves nothing of the job."""
-    from transload_docker import submit
+def dies_at(step: str, times: int = 1) -> str:
+    """Return code for a keeper's process that ends without a word at the n-th call of a method."""
+    return (
+        f"import itertools, os; from transload_docker import launcher; kind = launcher.Containers; "
+        f"real = kind.{step}; calls = itertools.count(1); "
+        f"kind.{step} = lambda *a: os._exit(9) if next(calls) >= {times} else real(*a); "
+        "from transload_docker import process; process"
+    )
 
-    def interrupted(*args: Any) -> None:
+
+DEATHS = pytest.mark.parametrize("times", [1, 3])
+"""At which container a keeper dies, of three."""
+
+
+@DEATHS
+def test_a_keeper_that_dies_in_a_submit_leaves_nothing(
+    runner: Runner,
+    shell: Any,
+    engine: Any,
+    monkeypatch: pytest.MonkeyPatch,
+    eventually: Any,
+    times: int,
+) -> None:
+    """A submit whose keeper dies before it has made all containers is refused as passing."""
+    app = shell("sleep 60", replicas=3)
+    real = DockerScheduler.program
+    with monkeypatch.context() as patch:
+        patch.setattr(
+            DockerScheduler,
+            "program",
+            lambda self: real(self)._replace(module=dies_at("_make", times)),
+        )
+        with pytest.raises(SubmitError) as caught:
+            runner.run(app, "docker", app_id="dies-1")
+    assert caught.value.transient
+    assert runner.status("docker://tests/dies-1") is None
+    assert not runner.scheduler("docker").existed("dies-1")
+    eventually(lambda: nothing_left(engine))
+
+
+@DEATHS
+def test_a_keeper_that_dies_before_all_are_started(
+    runner: Runner, shell: Any, engine: Any, monkeypatch: pytest.MonkeyPatch, times: int
+) -> None:
+    """Once all containers are made the job is there. The next keeper starts what is missing."""
+    app = shell("echo once", replicas=3)
+    real = DockerScheduler.program
+    with monkeypatch.context() as patch:
+        patch.setattr(
+            DockerScheduler,
+            "program",
+            lambda self: real(self)._replace(module=dies_at("_start_made", times)),
+        )
+        handle = runner.run(app, "docker", app_id="dies-1")
+    assert ends(runner, handle) is AppState.SUCCEEDED
+    for k in range(3):
+        assert list(runner.log_lines(handle, "main", k)) == ["once\n"]
+    assert len(engine.client.containers(all=True)) == 3
+
+
+def test_an_interrupted_submit_leaves_nothing(
+    runner: Runner, shell: Any, engine: Any, monkeypatch: pytest.MonkeyPatch, eventually: Any
+) -> None:
+    """A Ctrl-C while the containers are made leaves nothing of the job."""
+    real = start._receive
+
+    def interrupted(fd: int, deadline: float) -> bytes:
+        start._receive = real
+        eventually(lambda: engine.client.containers(all=True), 30)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(submit._Submit, step, interrupted)
-    with pytest.raises(KeyboardInterrupt):
-        runner.run(shell({"one": "sleep 60", "two": "sleep 60"}), "docker")
-    assert nothing_left(engine)
+    with monkeypatch.context() as patch:
+        patch.setattr(start, "_receive", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            runner.run(shell("sleep 60", replicas=4), "docker", app_id="c-1")
+    assert runner.status("docker://tests/c-1") is None
+    eventually(lambda: runner.scheduler("docker").prune() == [] and nothing_left(engine), 30)
 
 
 def test_no_engine(runner: Runner, shell: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -148,105 +212,76 @@ def test_own_id_leaves_nothing(runner: Runner, shell: Any, engine: Any) -> None:
     assert nothing_left(engine)
 
 
-def test_cancel_leaves_nothing_behind(
-    runner: Runner, shell: Any, engine: Any, eventually: Any
-) -> None:
+def test_cancel_leaves_nothing_behind(runner: Runner, shell: Any, engine: Any) -> None:
     """A cancelled job keeps only its logs, and once deleted it leaves no trace."""
     handle = runner.run(shell("echo up; sleep 300", replicas=3), "docker")
     runner.cancel(handle)
     assert ends(runner, handle) is AppState.CANCELLED
     assert engine.client.containers() == []
-    eventually(lambda: not engine.client.networks(names=["transload."]), timeout=30)
     runner.delete(handle)
     assert nothing_left(engine)
 
 
 _DIES = """
 import os, sys
-import transload_docker.submit as submit
-from transload.runner import Cluster, Runner
+from transload.runner import Runner
+from transload.schedulers.folder import start
 from transload.specs import AppDef, Role
-from transload_docker.scheduler import create_docker
-setattr(submit._Submit, sys.argv[2], lambda self: os._exit(9))
-app = AppDef("test", [Role("main", sys.argv[1], entrypoint="sh", args=["-c", "echo once"], num_replicas=3)])
+from transload_docker.scheduler import DockerScheduler, create_docker
+busybox, module = sys.argv[1:]
+program = DockerScheduler.program
+DockerScheduler.program = lambda self: program(self)._replace(module=module)
+receive = start._receive
+start._receive = lambda *arguments: receive(*arguments) or os._exit(9)
+app = AppDef("test", [Role("main", busybox, entrypoint="sh", args=["-c", "echo once"], num_replicas=3)])
 Runner("tests", {"docker": create_docker}).run(app, "docker", app_id="dies-1")
 """
 
 
-def _submit_and_die(busybox: str, where: str) -> None:
-    done = subprocess.run([sys.executable, "-c", _DIES, busybox, where], timeout=60, check=False)
+def submit_and_die(busybox: str, step: str, times: int) -> None:
+    """Kill a submitter, and its keeper at the n-th call of a method."""
+    command = [sys.executable, "-c", _DIES, busybox, dies_at(step, times)]
+    done = subprocess.run(command, timeout=60, check=False)
     assert done.returncode == 9
 
 
-def test_submitter_dies_before_the_record(
-    runner: Runner, shell: Any, busybox: str, engine: Any
+@DEATHS
+@pytest.mark.parametrize("step", ["_make", "_start_made"])
+def test_submitter_and_keeper_die(
+    runner: Runner, shell: Any, busybox: str, engine: Any, step: str, times: int
 ) -> None:
-    """Containers without a record are no job, and submitting again works."""
-    _submit_and_die(busybox, "_record")
-    assert len(engine.client.containers(all=True)) == 3
-    assert runner.status("docker://tests/dies-1") is None
-    assert not runner.scheduler("docker").existed("dies-1")
+    """Whenever that happens, submitting again leads to the one job."""
+    submit_and_die(busybox, step, times)
     handle = runner.run(shell("echo once", replicas=3), "docker", app_id="dies-1")
     assert ends(runner, handle) is AppState.SUCCEEDED
     assert list(runner.log_lines(handle, "main", 2)) == ["once\n"]
+    assert len(engine.client.containers(all=True)) == 3
 
 
-def test_submitter_dies_after_the_network(
-    runner: Runner, shell: Any, busybox: str, engine: Any, eventually: Any
+def test_whoever_looks_next_takes_it_back(
+    runner: Runner, shell: Any, busybox: str, engine: Any
 ) -> None:
-    """A network without a container is removed by the supervisor of another job."""
-    _submit_and_die(busybox, "_make")
-    assert engine.client.networks(names=["transload.dies-1"])
-    assert not engine.client.containers(all=True)
-    ends(runner, runner.run(shell("true"), "docker"))
-    eventually(lambda: not engine.client.networks(names=["transload."]), timeout=20)
-
-
-def test_a_submit_that_is_interrupted_at_its_network(
-    runner: Runner, shell: Any, engine: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A Ctrl-C just after the engine has made the network removes that, too."""
-    from transload_docker import submit
-
-    create = submit.networks.create
-
-    def interrupted(*arguments: Any) -> None:
-        create(*arguments)
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(submit.networks, "create", interrupted)
-    with pytest.raises(KeyboardInterrupt):
-        runner.run(shell("true", replicas=2), "docker")
+    """What a dead submit has left is removed when somebody looks, or another job is submitted."""
+    submit_and_die(busybox, "_make", 3)
+    assert engine.client.containers(all=True)
+    assert runner.status("docker://tests/dies-1") is None
+    assert nothing_left(engine)
+    submit_and_die(busybox, "_make", 3)
+    assert runner.list("docker") == []
     assert nothing_left(engine)
 
 
-def test_submitter_dies_after_the_record(
-    runner: Runner, shell: Any, busybox: str, engine: Any
+def test_submitter_dies_after_its_keeper_has_the_request(
+    runner: Runner, busybox: str, engine: Any, shell: Any
 ) -> None:
-    """A job exists once its record does. Whoever looks next starts a supervisor, which starts it.
-
-    Submitting it again reattaches.
-    """
-    _submit_and_die(busybox, "_start")
-    assert {row["State"] for row in engine.client.containers(all=True)} == {"created"}
+    """The job is there, once, whether anybody waits for the answer or not."""
+    script = _DIES.replace("receive(*arguments) or os._exit(9)", "os._exit(9)")
+    module = "from transload_docker import process; process"
+    done = subprocess.run([sys.executable, "-c", script, busybox, module], timeout=60, check=False)
+    assert done.returncode == 9
     handle = runner.run(shell("echo once", replicas=3), "docker", app_id="dies-1")
     assert ends(runner, handle) is AppState.SUCCEEDED
-    for k in range(3):
-        assert list(runner.log_lines(handle, "main", k)) == ["once\n"]
-
-
-def test_rubbish_is_cleared_by_the_supervisor(
-    runner: Runner, shell: Any, busybox: str, engine: Any, eventually: Any
-) -> None:
-    """What a dead submitter left is removed when a supervisor comes by for another app."""
-    _submit_and_die(busybox, "_record")
-    handle = runner.run(shell("sleep 0.2"), "docker")
-    ends(runner, handle)
-    app_id = parse_app_handle(handle).app_id
-    eventually(
-        lambda: all(app_id in row["Names"][0] for row in engine.client.containers(all=True)),
-        timeout=20,
-    )
+    assert len(engine.client.containers(all=True)) == 3
 
 
 def test_python_is_python3_where_only_that_is(

@@ -1,8 +1,8 @@
 """Note which job has which GPU of this machine, in one table for all jobs of the user.
 
-GPUs are given in the order of the requests. A job with a keeper is in the table only as long as its
-keeper lives, so that a killed keeper frees what it had. Jobs of an engine, such as Docker's, are
-there until somebody who has asked the engine takes them out.
+GPUs are given in the order of the requests. A job of processes is in the table only as long as its
+keeper lives, so that a killed keeper frees what it had. Jobs of an engine, such as Docker's, go on
+without their keepers, so they are there until they have ended.
 
 A job's key in the table is a folder, whose last part is its id.
 """
@@ -17,7 +17,7 @@ TYPE_CHECKING = False  # typing itself would cost each keeper its speed
 if TYPE_CHECKING:
     from typing import IO, Any
 
-__all__ = ["Table"]
+__all__ = ["Table", "release"]
 
 
 _PATIENCE_S = 1.0
@@ -34,9 +34,9 @@ class Table:
         patience: seconds to wait for the lock.
 
     Attributes:
-        kept: GPUs of each job that has a keeper.
+        kept: GPUs of each job that ends with its keeper.
         engines: GPUs of each job that an engine runs.
-        waiting: the jobs with keepers that wait, in order.
+        waiting: the jobs that wait, in order. They end with their keepers.
 
     Raises:
         TimeoutError: if somebody else holds the lock for longer.
@@ -58,11 +58,12 @@ class Table:
         self._lock.close()
 
     def forget_dead(self, own: str = "") -> None:
-        """Take out the jobs whose keeper is gone. One's own may not be there yet."""
+        """Take out the jobs that have ended. One's own may not be there yet."""
         self.kept = {
             job: ids for job, ids in self.kept.items() if job == own or layout.is_kept(job)
         }
         self.waiting = [job for job in self.waiting if job == own or layout.is_kept(job)]
+        self.engines = {job: ids for job, ids in self.engines.items() if not _has_ended(job)}
 
     def holders(self, but: str = "") -> dict[str, str]:
         """Return the job that has a GPU, by the GPU. The GPUs of one job can be left out."""
@@ -79,6 +80,14 @@ class Table:
         for job in self.waiting[:1]:
             home = os.path.dirname(os.path.dirname(job))
             processes.notify(home, os.path.basename(job), processes.LOOK)
+
+
+def _has_ended(job: str) -> bool:
+    """Tell whether a job has ended, by what its keeper wrote last, or is gone."""
+    state = layout.read_json(layout.state_file(job))
+    if state is None:
+        return not os.path.isdir(job)
+    return state.get("state") in layout.TERMINAL or layout.noted_end(job) is not None
 
 
 def _lists(value: Any) -> dict[str, list[str]]:
@@ -209,7 +218,7 @@ def _content(path: str) -> str:
 
 
 def release(folder: str, job: str) -> None:
-    """Take a job with a keeper out of the table and the queue, and wake the one that waits first.
+    """Take a job out of the table and the queue, and wake the one that waits first.
 
     Raises:
         OSError: if that cannot be done. What a job holds is free anyway once its keeper is
@@ -218,6 +227,7 @@ def release(folder: str, job: str) -> None:
     with Table(folder) as table:
         table.forget_dead()
         table.kept.pop(job, None)
+        table.engines.pop(job, None)
         if job in table.waiting:
             table.waiting.remove(job)
         table.write()

@@ -226,6 +226,17 @@ class Replica:
         self.used = before.get("usage") or {}
         self.earlier = list(before.get("earlier", ()))
 
+    def snapshot(self) -> dict[str, Any]:
+        """Return all that is known of it, in JSON values, for `restore`."""
+        values = {name: value for name, value in vars(self).items() if name != "scopes"}
+        return {**values, "attempt": dict(vars(self.attempt))}
+
+    def restore(self, before: Mapping[str, Any]) -> None:
+        """Take over what `snapshot` returned."""
+        vars(self).update(before)
+        self.attempt = Attempt("")
+        vars(self.attempt).update(before["attempt"])
+
     def as_json(self, role: str) -> dict[str, Any]:
         """Return the JSON form of a `ReplicaStatus`."""
         attempt = self.attempt
@@ -377,6 +388,43 @@ class Gang:
         """Return the counts that a later `Gang` needs besides `as_json` (see ``before``)."""
         spent = [[kind, scope, count] for (kind, scope), count in self.spent.items()]
         return {"began": self.began, "spent": spent}
+
+    def snapshot(self) -> dict[str, Any]:
+        """Return all that has been decided and noted, in JSON values, for `restore`."""
+        index = {replica: number for number, replica in enumerate(self.replicas)}
+        restarts = [
+            [[index[each] for each in restart.replicas], restart.due, restart.cause]
+            for restart in self.restarts
+        ]
+        return {
+            **self.counts(),
+            "state": self.state,
+            "msg": self.msg,
+            "final": self.final,
+            "failed": self.failed,
+            "first": self._first,
+            "error": self._error,
+            "ended_badly": [index[each] for each in self._ended_badly],
+            "restarts": restarts,
+            "replicas": [each.snapshot() for each in self.replicas],
+        }
+
+    def restore(self, before: Mapping[str, Any]) -> None:
+        """Go on from what `snapshot` returned, as if nothing had happened in between."""
+        self.count_on(before)
+        self.state = before["state"]
+        self.msg = before["msg"]
+        self.final = tuple(before["final"]) if before["final"] else None
+        self.failed = tuple(before["failed"]) if before["failed"] else None
+        self._first = before["first"]
+        self._error = before["error"]
+        for replica, values in zip(self.replicas, before["replicas"]):
+            replica.restore(values)
+        self._ended_badly = [self.replicas[each] for each in before["ended_badly"]]
+        self.restarts = [
+            Restart([self.replicas[each] for each in numbers], due, cause)
+            for numbers, due, cause in before["restarts"]
+        ]
 
     # ----------------------------------------------------------------------------------------------------
     # budgets

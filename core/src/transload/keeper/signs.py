@@ -340,6 +340,7 @@ class Watch:
             takes the path, how many, and from where on they count.
         folders: those of its results and checkpoints.
         stall_after: seconds of silence after which it has stalled. None means never.
+        ask: returns something that has changed if the replica has shown life. It is asked seldom.
     """
 
     def __init__(
@@ -348,12 +349,14 @@ class Watch:
         read_end: Callable[[str, int, int], bytes],
         folders: Iterable[str] = (),
         stall_after: float | None = None,
+        ask: Callable[[], object] | None = None,
     ) -> None:
         self.progress_file = f"{logs}/progress.json"
         self.silence: Silence | None = None
         if stall_after is not None:
             self.silence = Silence(stall_after)
         self._read_end = read_end
+        self._ask = ask
         self._streams = (f"{logs}/stdout.log", f"{logs}/stderr.log")
         self._folders = [folder for folder in folders if folder.startswith("/")]
         self._began_at = [0, 0]  # where in its streams the latest attempt begins
@@ -372,6 +375,10 @@ class Watch:
         self._reported = ()
         self._drawn = [_look_of(path) for path in self._streams]
         self._began_at = [look[1] if look else 0 for look in self._drawn]
+        self.resume(now)
+
+    def resume(self, now: float) -> None:
+        """Expect signs of an attempt that goes on."""
         self._deaf_until = 0.0
         if self.silence is not None:
             self._is_new(closely=True)
@@ -434,13 +441,15 @@ class Watch:
         """Tell whether something has changed since this was asked last.
 
         Args:
-            closely: look at results and checkpoints, too.
+            closely: look at results and checkpoints, too, and ask.
         """
         seen = [_look_of(path) for path in (*self._streams, self.progress_file)]
         is_new = seen != self._seen
         self._seen = seen
         if closely:
-            in_folders = [newest_change(folder) for folder in self._folders]
+            in_folders: list[object] = [newest_change(folder) for folder in self._folders]
+            if self._ask is not None:
+                in_folders.append(self._ask())
             is_new = is_new or in_folders != self._seen_in_folders
             self._seen_in_folders = in_folders
         return is_new

@@ -11,13 +11,14 @@ import json
 import math
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from transload import IMAGE
 from transload.errors import ConfigError, SpecError, UnsupportedFeature
 from transload.runtime.tracking import output_folder
 from transload.schedulers.api import Submission, Visibility
+from transload.schedulers.folder.request import rules_of
 from transload.specs import (
     MASK,
     AppDef,
@@ -43,9 +44,22 @@ from transload_docker.host_config import (
     to_mount,
 )
 from transload_docker.options import DockerOptions
-from transload_docker.plan import RolePlan
 
 RANK0_ENV: Final = "TRANSLOAD_RANK0_HOST"
+_NUMBERS: Final = {
+    "HUP": 1,
+    "INT": 2,
+    "QUIT": 3,
+    "USR1": 10,
+    "USR2": 12,
+    "ALRM": 14,
+    "TERM": 15,
+    "CONT": 18,
+    "URG": 23,
+    "XCPU": 24,
+    "WINCH": 28,
+}
+"""Numbers of signals on Linux, which containers run on, whatever this machine is."""
 WORKSPACE_REPOSITORY: Final = "transload-workspace"
 """Key of a role's metadata for the image with its packages, where ``image`` is a folder."""
 BUILT_IN: Final = ("bridge", "default", "none")
@@ -86,9 +100,9 @@ class DockerRequest:
 
     Args:
         app_id: the job, as far as its environment shows it, else ``""``.
-        network: name of the network to make, or ``""`` for none.
+        network: name of the network to make if it is not there, or ``""`` for none.
         containers: role by role, replica by replica.
-        roles: how the job is kept.
+        roles: how the job is kept (`rules_of`).
         folders: folders of this machine to make first.
         checkpoints: folders of checkpoints of this machine to make first.
         pull: when images are pulled.
@@ -101,7 +115,7 @@ class DockerRequest:
     app_id: str
     network: str
     containers: list[ContainerRequest]
-    roles: list[RolePlan]
+    roles: list[dict[str, Any]]
     folders: list[str] = field(default_factory=list)
     checkpoints: list[str] = field(default_factory=list)
     pull: str = "never"
@@ -132,14 +146,14 @@ def convert(
     is_single = sum(role.num_replicas for role in app.roles) == 1
     own = ""
     if not network and not is_single:
-        own = names.network_name(app_id)
+        own = names.NETWORK
     if network in BUILT_IN and not is_single:
         raise ConfigError(
             f"run option network={network!r}: replicas do not find each other there: name one of "
             "your own"
         )
     sizes = [(role.name, role.num_replicas) for role in app.roles]
-    hosts = names.host_names(app_id, sizes, shared=not own)
+    hosts = names.host_names(app_id, sizes)
     rank0 = hosts[0][0]
     if network == "host":
         rank0 = "localhost"
@@ -154,7 +168,7 @@ def convert(
         request.secrets[role.name] = dict(role.secrets)
         if role.environment is not None:
             request.environments[role.name] = str(role.environment)
-        request.roles.append(_role_plan(role))
+        request.roles.append(_rules(role))
         folder = None
         if reach == "host":
             folder = results_mount(role)
@@ -171,25 +185,14 @@ def convert(
     return request
 
 
-def _role_plan(role: Role) -> RolePlan:
-    """Return how a role is run."""
-    policy = role.retry_policy.value
-    plan = RolePlan(
-        role.name,
-        role.num_replicas,
-        role.needed_replicas,
-        role.max_retries,
-        policy,
-        retry_delay=role.retry_delay,
-        max_interruptions=role.interruptions_allowed,
-        checkpoints=role.checkpoints,
-        stall_after=role.stall_after,
-        on_stall=role.on_stall,
-        stall_signal=role.stall_signal,
-    )
-    if role.notice is None:
-        return plan
-    return replace(plan, notice=role.notice.seconds, notice_signal=role.notice.signal)
+def _rules(role: Role) -> dict[str, Any]:
+    """Return how a role is kept, with the numbers that signals have in containers."""
+    rules = rules_of(role)
+    if role.notice is not None:
+        rules["notice_signal"] = _NUMBERS[role.notice.signal]
+    if role.on_stall == "dump":
+        rules["stall_signal"] = _NUMBERS[role.stall_signal]
+    return rules
 
 
 def bind(
@@ -197,10 +200,8 @@ def bind(
 ) -> DockerRequest:
     """Return the request for the id that a job really gets, with its results' folder mounted."""
     request = copy.deepcopy(request)
+    before = names.host_prefix(request.app_id)
     request.app_id = app_id
-    old = request.network
-    if old:
-        request.network = names.network_name(app_id)
     folder = None
     if reach == "host":
         folder = to_mount(submission.tracker_base or "")
@@ -210,20 +211,30 @@ def bind(
         labels = body.setdefault("Labels", {})
         labels.pop(names.LABEL_CHAIN, None)
         labels |= names.id_labels(app_id)
+        _rename_host(body, before, names.host_prefix(app_id))
         for number, item in enumerate(body["Env"]):
             if item.startswith("TRANSLOAD_APP_ID="):
                 body["Env"][number] = f"TRANSLOAD_APP_ID={app_id}"
-        if old:
-            body["HostConfig"]["NetworkMode"] = request.network
-            endpoints = body["NetworkingConfig"]["EndpointsConfig"]
-            body["NetworkingConfig"]["EndpointsConfig"] = {
-                request.network: endpoints.get(old) or {}
-            }
         mounts = body["HostConfig"].setdefault("Mounts", [])
         if folder is not None and not covered(folder, [mount["Target"] for mount in mounts]):
             mounts.append(mount_entry("bind", folder, folder, read_only=False))
             _make_first(request, folder, submission.tracker_base or "")
     return request
+
+
+def _rename_host(body: dict[str, Any], before: str, after: str) -> None:
+    """Give a container, and the one that it is told of, the host names of another job id."""
+    labels = body["Labels"]
+    labels[names.LABEL_HOST] = labels[names.LABEL_HOST].replace(before, after, 1)
+    if "Hostname" in body:
+        body["Hostname"] = body["Hostname"].replace(before, after, 1)
+    for endpoint in body.get("NetworkingConfig", {}).get("EndpointsConfig", {}).values():
+        if "Aliases" in endpoint:
+            endpoint["Aliases"] = [each.replace(before, after, 1) for each in endpoint["Aliases"]]
+    rank0 = f"{RANK0_ENV}={before}"
+    body["Env"] = [
+        item.replace(before, after, 1) if item.startswith(rank0) else item for item in body["Env"]
+    ]
 
 
 def _make_first(request: DockerRequest, folder: str, base: str) -> None:
@@ -341,7 +352,6 @@ def _body(
             names.LABEL_REPLICA: str(k),
             names.LABEL_HOST: host,
             names.LABEL_ATTEMPT: "0",
-            names.LABEL_RESTARTS: "0.0.0",
         },
         "HostConfig": host_config(role, path, opts, context.gpus, folder),
     }

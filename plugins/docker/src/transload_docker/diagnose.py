@@ -6,13 +6,13 @@ import getpass
 import os
 
 from transload.errors import ConfigError, SchedulerUnavailable
+from transload.schedulers.folder.home import ensure
 from transload_docker.engine import Engine, EngineError
-from transload_docker.home import Home
 
 Check = tuple[str, bool, str]
 
 
-def diagnose(engine: Engine, home: Home) -> list[Check]:
+def diagnose(engine: Engine, home: str) -> list[Check]:
     """Return ``(check, ok, details)`` of all that must work. Nothing is changed on the engine."""
     checks = [_client(), _home(home)]
     if not checks[0][1]:
@@ -80,21 +80,14 @@ def _client() -> Check:
     return "client", True, f"docker {docker.__version__}"
 
 
-def _home(home: Home) -> Check:
-    if not os.path.isdir(home.folder):
-        return "state folder", True, f"{home.folder} (made when first needed)"
+def _home(home: str) -> Check:
+    if not os.path.isdir(home):
+        return "state folder", True, f"{home} (made when first needed)"
     try:
-        descriptor = home.supervisor_lock()
+        ensure(home)
     except ConfigError as exc:
         return "state folder", False, str(exc)
-    if descriptor is None:
-        return "state folder", True, f"{home.folder}; a supervisor runs"
-    os.close(descriptor)
-    return (
-        "state folder",
-        True,
-        f"{home.folder}; no supervisor runs (one is started with the next job)",
-    )
+    return "state folder", True, home
 
 
 def _user() -> str:

@@ -12,43 +12,26 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextvars import copy_context
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from transload.errors import SchedulerUnavailable
-from transload.keeper.failures import ASKS_AGAIN, LONGEST_ERROR, read_error
+from transload.keeper.failures import LONGEST_ERROR, read_error
+from transload.keeper.rules import TERMINAL
 from transload.keeper.tracebacks import traceback_error
-from transload.schedulers.api import Visibility, damaged_message
-from transload.specs import AppStatus
+from transload.schedulers.api import Visibility
 from transload_docker import names
-from transload_docker.plan import (
-    DELETED,
-    DELIVERED,
-    ENDED,
-    NOTICE,
-    RECORD,
-    STOP,
-    Container,
-    Facts,
-    Interruptions,
-    NewerPlan,
-    Notice,
-    Plan,
-    Restarts,
-)
 from transload_docker.states import seconds
-from transload_docker.usage import Meter
 
 if TYPE_CHECKING:
     from docker import APIClient
 
 _TIMEOUT_S: Final = 60
+_SENT_S: Final = 1.0  # a request has reached the engine by then
 _DEFAULT_URL: Final = "unix:///var/run/docker.sock"
 _PATH: Final = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 _WORKERS: Final = 8
-_LOOKS: Final = 5
 _LAST_LINES: Final = 200
-_REMEMBERED: Final = 10_000
-_SIGNAL_BASE: Final = 128
 _KILL: Final = ("9", "SIGKILL", "KILL")
 _NOTED_LATER_S: Final = 0.5
 """Seconds by which an engine may note a signal after the end that the signal caused.
@@ -72,6 +55,58 @@ class EngineError(Exception):
         self.code = code
 
 
+@dataclass(frozen=True, slots=True)
+class Box:
+    """One container of a job, that is one attempt of a replica.
+
+    Args:
+        status: what the engine calls its state.
+        created: when it was made, seconds since the epoch.
+        labels: its labels.
+    """
+
+    id: str
+    name: str
+    status: str
+    created: float
+    labels: dict[str, str]
+
+    @property
+    def app_id(self) -> str:
+        """The job."""
+        return self.labels[names.LABEL_APP]
+
+    @property
+    def owner(self) -> str:
+        """Whose keeper looks after it."""
+        return self.labels.get(names.LABEL_OWNER, "")
+
+    @property
+    def token(self) -> str:
+        """The submit that it belongs to."""
+        return self.labels.get(names.LABEL_SUBMIT, "")
+
+    @property
+    def key(self) -> tuple[str, int]:
+        """Role and number of its replica."""
+        replica = self.labels.get(names.LABEL_REPLICA, "")
+        return self.labels.get(names.LABEL_ROLE, ""), int(replica) if replica.isdigit() else 0
+
+    @property
+    def attempt(self) -> int:
+        """How often its replica had been started before."""
+        text = self.labels.get(names.LABEL_ATTEMPT, "")
+        return int(text) if text.isdigit() else 0
+
+
+def latest(boxes: Iterable[Box]) -> dict[tuple[str, int], Box]:
+    """Return the latest container of each replica."""
+    found: dict[tuple[str, int], Box] = {}
+    for box in sorted(boxes, key=lambda each: each.attempt):
+        found[box.key] = box
+    return dict(sorted(found.items()))
+
+
 class Engine:
     """A connection to an engine, made when it is first used and made anew in a forked process.
 
@@ -86,10 +121,7 @@ class Engine:
         self._lock = threading.Lock()
         self._api: APIClient | None = None
         self._pid = 0
-        self._running: dict[str, dict[str, Any]] = {}
-        self._ended: dict[str, dict[str, Any]] = {}
         self._machine: tuple[int, float] | None = None
-        self.meter: Meter | None = None  # of somebody who watches
 
     @property
     def reach(self) -> Visibility:
@@ -107,8 +139,6 @@ class Engine:
         """
         with self._lock:
             if self._api is None or self._pid != os.getpid():
-                if self._pid not in (0, os.getpid()):
-                    self.meter = None  # its thread is the parent's
                 self._api = self._connect()
                 self._pid = os.getpid()
             return self._api
@@ -215,150 +245,60 @@ class Engine:
         if api is not None and self._pid == os.getpid():
             api.close()
 
-    # -- facts
+    # -- what there is
 
-    def facts(self, app_id: str | None = None, *, chain: str | None = None) -> dict[str, Facts]:
-        """Return all that the engine knows of one job, of a chain, or of all, by job id.
-
-        Notes are read before and after the containers, so that no conclusion mixes two moments. A
-        container counts as lost only if the job was recorded both before and after the look for it.
-        """
-        before = self.notes(app_id, chain=chain)
-        for _ in range(_LOOKS):
-            found = self._containers(
-                _filters(app_id, chain),
-                {each for each, facts in before.items() if facts.ended is not None},
-            )
-            after = self.notes(app_id, chain=chain)
-            for each, containers in found.items():
-                after.setdefault(each, Facts()).containers = containers
-            if not any(_mixed(before.get(each), facts) for each, facts in after.items()):
-                self._add_since([facts for facts in after.values() if facts.killed()])
-                return after
-            before = after
-        return before
-
-    def _add_since(self, found: list[Facts]) -> None:
-        """Add when the engine was started. It makes its default network anew at each start."""
-        if not found:
-            return
-        with contextlib.suppress(EngineError):
-            since = seconds(self.query(lambda api: api.inspect_network("bridge")).get("Created"))
-            for facts in found:
-                facts.engine_since = since
-
-    def notes(self, app_id: str | None = None, *, chain: str | None = None) -> dict[str, Facts]:
-        """Return what is noted of jobs in the labels of volumes."""
-        filters = _filters(app_id, chain)
-        answer = self.query(lambda api: api.volumes(filters=filters))
-        found: dict[str, Facts] = {}
-        for volume in answer.get("Volumes") or ():
-            labels = volume.get("Labels") or {}
-            facts = found.setdefault(labels.get(names.LABEL_APP, ""), Facts())
-            volume_name = f"volume {volume['Name']}"
-            _note(
-                facts,
-                labels.get(names.LABEL_KIND, ""),
-                labels.get(names.LABEL_DATA, ""),
-                volume_name,
-            )
-        return found
-
-    def _containers(
-        self, filters: dict[str, list[str]], brief: set[str]
-    ) -> dict[str, list[Container]]:
-        """Return the containers of jobs.
-
-        For jobs in ``brief`` only the list of containers is read.
-        """
+    def boxes(self, **labels: str) -> list[Box]:
+        """Return the containers with these labels, by the names of `Box`, those that ended too."""
+        wanted = [f"{names.OF[name]}={value}" for name, value in labels.items()]
+        filters = {"label": [names.LABEL_APP, *wanted]}
         rows = self.query(lambda api: api.containers(all=True, filters=filters))
-        latest: dict[tuple[str, str, str], int] = {}
-        for row in rows:
-            labels = row["Labels"]
-            key = _key(labels)
-            latest[key] = max(latest.get(key, -1), _int(labels.get(names.LABEL_ATTEMPT)))
-        found: dict[str, list[Container]] = {}
-        for row in rows:
-            labels = row["Labels"]
-            app = labels[names.LABEL_APP]
-            is_latest = latest[_key(labels)] == _int(labels.get(names.LABEL_ATTEMPT))
-            details: dict[str, Any] | None = {}
-            if is_latest and app not in brief:
-                details = self._inspect(row)
-            if details is not None:
-                found.setdefault(app, []).append(_container(row, details))
-        return found
+        return [_box(row) for row in rows]
 
-    def _inspect(self, row: dict[str, Any]) -> dict[str, Any] | None:
-        """Return the ``State`` of a container, or None if it is gone.
-
-        A state that cannot change is remembered.
-        """
-        container_id: str = row["Id"]
-        known = self._ended.get(container_id)  # no container of ours is ever started twice
-        if known is None and row["State"] == "running":
-            known = self._running.get(container_id)
-        if known is not None:
-            return known
+    def inspect(self, container_id: str) -> dict[str, Any] | None:
+        """Return all that the engine knows of a container, or None if it is gone."""
         try:
-            state: dict[str, Any] = self.query(lambda api: api.inspect_container(container_id))[
-                "State"
-            ]
+            found: dict[str, Any] = self.query(lambda api: api.inspect_container(container_id))
         except EngineError as exc:
             if exc.code == NOT_FOUND:
                 return None
             raise
-        if state["Status"] == "exited" and state["ExitCode"]:
-            state["said"] = self._said(container_id, state["ExitCode"])
-        if state["Status"] == "exited" and _may_have_been_asked(state["ExitCode"]):
-            state.update(self._asked_to_end(container_id, state))
-        if self.meter is not None:
-            if state["Status"] == "running":
-                self.meter.follow(container_id)
-            else:
-                state["used"] = self.meter.used.pop(container_id, None)
-        remembered = {"running": self._running, "exited": self._ended, "dead": self._ended}.get(
-            state["Status"]
-        )
-        if remembered is not None:
-            if len(remembered) > _REMEMBERED:
-                remembered.clear()
-            remembered[container_id] = state
-        return state
+        return found
 
-    def _said(self, container_id: str, code: int) -> str:
+    def since(self) -> float | None:
+        """Return when the engine was started, as its default network is made anew then."""
+        with contextlib.suppress(EngineError):
+            found = self.query(lambda api: api.inspect_network("bridge"))
+            return seconds(found.get("Created"))
+        return None
+
+    def error_of(self, container_id: str, code: int) -> str:
         """Return the error of a program that failed.
 
         That is its error file, else the exception at the end of its output.
         """
         said = ""
-        with contextlib.suppress(EngineError, tarfile.TarError, OSError):
-            said = read_error(
-                _only_file(
-                    self.query(lambda api: api.get_archive(container_id, names.ERROR_FILE)[0])
-                )
-            )
-        if said or code != 1:  # what an interpreter exits with
-            return said
-        with contextlib.suppress(EngineError):
+        with contextlib.suppress(EngineError, SchedulerUnavailable):
+            said = read_error(self.read_file(container_id, names.ERROR_FILE))
+            if said or code != 1:  # what an interpreter exits with
+                return said
             return traceback_error(
                 self.query(lambda api: api.logs(container_id, stdout=False, tail=_LAST_LINES))
             )
-        return ""
+        return said
 
-    def _asked_to_end(self, container_id: str, state: dict[str, Any]) -> dict[str, Any]:
-        """Return when a container was sent a signal it could handle, and whether it was stopped.
+    def asked_to_end(self, container_id: str, begin: float, end: float) -> tuple[bool, bool]:
+        """Return whether a container was sent a signal it could handle, and whether it was stopped.
 
-        The keys are ``asked_to_end``, in seconds since the epoch, and ``was_stopped``. ``docker
-        stop`` sets both. An engine remembers only its last events. The dict is empty if it has
-        forgotten these, or was started again.
+        ``docker stop`` is both. An engine remembers only its last events, none from before its own
+        start.
+
+        Args:
+            container_id: which.
+            begin: when it was started, seconds since the epoch.
+            end: when it has ended.
         """
-        found: dict[str, Any] = {}
-        end = seconds(state.get("FinishedAt"))
-        if end is None:
-            return found
+        asked = stopped = False
         filters = {"type": ["container"], "event": ["kill", "stop"], "container": [container_id]}
-        begin = seconds(state.get("StartedAt")) or 0.0
         until = end + _NOTED_LATER_S
         with contextlib.suppress(EngineError):
             events = self.query(
@@ -371,10 +311,10 @@ class Engine:
             for event in events:
                 signal = (event.get("Actor") or {}).get("Attributes", {}).get("signal")
                 if event.get("Action") == "stop":
-                    found["was_stopped"] = True
+                    stopped = True
                 elif signal not in _KILL:
-                    found.setdefault("asked_to_end", float(event["timeNano"]) / 1e9)
-        return found
+                    asked = True
+        return asked, stopped
 
     def read_file(self, container_id: str, path: str) -> bytes:
         """Return the beginning of a file of a container, or b"" if there is none.
@@ -395,16 +335,6 @@ class Engine:
             line: bytes = self.query(lambda api: api.logs(container_id, timestamps=True, tail=1))
             return line.partition(b" ")[0].decode("ascii", "replace")
         return ""
-
-    def output(self, container_id: str) -> Any:
-        """Return an iterator over what a container writes from now on, to be closed by ``close``.
-
-        Raises:
-            EngineError: if the engine refuses.
-        """
-        return self.call(
-            lambda api: api.attach(container_id, stdout=True, stderr=True, stream=True, logs=False)
-        )
 
     def has_file(self, container_id: str, path: str) -> bool:
         """Tell whether a container has a file, whether it runs or not."""
@@ -431,53 +361,51 @@ class Engine:
         places = (f"{folder}/{name}" for folder in path.split(":"))
         return next((place for place in places if self.has_file(container_id, place)), "")
 
-    def measure(self) -> None:
-        """Note from now on what containers use until they end."""
-        if self.meter is None:
-            self.meter = Meter()
-            self._running.clear()  # each is looked at once more
-
-    def doubt(self, container_id: str) -> None:
-        """Forget that a container runs, since an engine's lists show its end a moment later."""
-        self._running.pop(container_id, None)
-
     # -- changes
 
-    def note(self, app_id: str, kind: str, data: str, uid: str) -> bool:
-        """Note a fact about a job, unless one of that kind is noted already. The first one counts.
+    def mark(self, app_id: str, state: str, msg: str, owner: str) -> dict[str, str]:
+        """Note how a job is to end, for other machines, and return the mark that was first.
 
-        Returns:
-            True if this call noted it.
+        It is an empty volume, which outlives the process that wrote it.
         """
-        labels = {
-            **names.id_labels(app_id),
-            names.LABEL_KIND: kind,
-            names.LABEL_DATA: data,
-            names.LABEL_UID: uid,
-        }
-        name = names.volume_name(app_id, kind)
+        text = json.dumps({"state": state, "msg": msg, "owner": owner, "time": time.time()})
+        labels = {**names.id_labels(app_id), names.LABEL_END: text}
+        name = names.mark_name(app_id)
         made = self.call(lambda api: api.create_volume(name, labels=labels), again=True)
-        return bool((made.get("Labels") or {}).get(names.LABEL_UID) == uid)
+        return _mark(made) or {}
 
-    def forget(self, app_id: str, kind: str) -> None:
-        """Remove a noted fact, if there is one."""
+    def marks(self, **labels: str) -> dict[str, dict[str, str]]:
+        """Return how jobs are to end that have a mark, by their ids. Labels as in `boxes`."""
+        wanted = [f"{names.OF[name]}={value}" for name, value in labels.items()]
+        filters = {"label": [names.LABEL_END, *wanted]}
+        answer = self.query(lambda api: api.volumes(filters=filters))
+        found = {}
+        for volume in answer.get("Volumes") or ():
+            mark = _mark(volume)
+            if mark is not None:
+                found[volume["Labels"].get(names.LABEL_APP, "")] = mark
+        return found
+
+    def mark_of(self, app_id: str) -> dict[str, str] | None:
+        """Return how a job is to end, or None if it has no mark."""
         with ignoring(NOT_FOUND):
-            self.call(lambda api: api.remove_volume(names.volume_name(app_id, kind)), again=True)
+            return _mark(self.query(lambda api: api.inspect_volume(names.mark_name(app_id))))
+        return None
+
+    def unmark(self, app_id: str) -> None:
+        """Remove the mark of a job, if there is one."""
+        with ignoring(NOT_FOUND):
+            self.call(lambda api: api.remove_volume(names.mark_name(app_id)), again=True)
 
     def remove_container(self, container_id: str) -> None:
         """Kill and remove a container, if it is there."""
         with ignoring(NOT_FOUND, CONFLICT):  # conflict: somebody else is at it
             self.call(lambda api: api.remove_container(container_id, force=True, v=True))
 
-    def remove_network(self, name: str) -> None:
-        """Remove a network, unless it is gone or still in use."""
-        with ignoring(NOT_FOUND, 403, CONFLICT):
-            self.call(lambda api: api.remove_network(name))
-
     def stop(self, container_id: str) -> None:
-        """Ask a container to end, and kill it after its grace period. One that has ended stays."""
-        with ignoring(NOT_FOUND):
-            self.call(lambda api: api.stop(container_id))
+        """Have the engine end a container, without waiting for that: by its stop signal, then KILL."""
+        with ignoring(NOT_FOUND), contextlib.suppress(SchedulerUnavailable):
+            self.call(lambda api: _stop(api, container_id))
 
     def signal(self, container_id: str, number: str) -> None:
         """Send a signal to a container, unless it has ended."""
@@ -529,111 +457,34 @@ def _guard(function: Callable[[Any], Any], item: Any, errors: list[BaseException
         errors.append(exc)
 
 
-def _note(facts: Facts, kind: str, data: str, volume: str) -> None:
-    """Take over one noted fact. What this version does not understand is ignored."""
-    facts.kinds.add(kind)
-    if kind.startswith(DELIVERED):
-        facts.delivered.add(kind[len(DELIVERED) :])
-        return
-    try:
-        if kind.startswith(NOTICE):
-            facts.notices.append(Notice.from_object(kind[len(NOTICE) :], _object(data)))
-        elif kind == RECORD:
-            facts.plan = Plan.from_json(data)
-        elif kind == STOP:
-            facts.stop = _object(data)
-        elif kind == DELETED:
-            facts.deleted = _object(data)
-        elif kind == ENDED and AppStatus.from_json(data).is_terminal():
-            facts.ended = data
-    except NewerPlan as exc:
-        facts.newer = True
-        facts.unread = f"its record, {volume}, {exc}"
-    except (ValueError, RecursionError):
-        if kind == RECORD:
-            facts.unread = damaged_message(f"its record, {volume},")
+def _stop(api: APIClient, container_id: str) -> None:
+    """Send the request, which the engine carries out whether somebody waits or not."""
+    url = api._url("/containers/{0}/stop", container_id)
+    api._raise_for_status(api._post(url, timeout=_SENT_S))
 
 
-def _object(text: str) -> dict[str, Any]:
-    """Return the object in a JSON text.
-
-    Raises:
-        ValueError: if there is none.
-    """
-    found = json.loads(text)
-    if not isinstance(found, dict):
-        raise ValueError("no JSON object")
-    return found
+def _mark(volume: dict[str, Any]) -> dict[str, str] | None:
+    """Return what a volume says of the end of a job, or None for nothing."""
+    text = (volume.get("Labels") or {}).get(names.LABEL_END, "")
+    with contextlib.suppress(ValueError, RecursionError):
+        found = json.loads(text)
+        if isinstance(found, dict) and found.get("state") in TERMINAL:
+            return found
+    return None
 
 
-def _mixed(before: Facts | None, after: Facts) -> bool:
-    """Tell whether the notes changed between two looks in a way that matters for the containers.
-
-    What the containers say would then belong to neither of the looks.
-    """
-    if after.plan is None or after.ended is not None:
-        return False
-    known = before is not None and before.plan is not None and before.plan.uid == after.plan.uid
-    return not known or (
-        (before is not None and before.stop is not None) != (after.stop is not None)
-    )
-
-
-def _key(labels: dict[str, str]) -> tuple[str, str, str]:
-    return (
-        labels[names.LABEL_APP],
-        labels.get(names.LABEL_ROLE, ""),
-        labels.get(names.LABEL_REPLICA, ""),
-    )
-
-
-def _filters(app_id: str | None, chain: str | None) -> dict[str, list[str]]:
-    """Return the filter for the objects of a job or of a chain, or else for those of all jobs."""
-    label = names.LABEL_APP
-    if app_id is not None:
-        label = f"{names.LABEL_APP}={app_id}"
-    elif chain is not None:
-        label = f"{names.LABEL_CHAIN}={chain}"
-    return {"label": [label]}
-
-
-def _container(row: dict[str, Any], state: dict[str, Any]) -> Container:
-    """Return a container, from its row in the list and its state when it was inspected."""
+def _box(row: dict[str, Any]) -> Box:
     labels = row["Labels"]
     name = row["Id"][:12]
     if row.get("Names"):
         name = row["Names"][0].lstrip("/")
-    status = state.get("Status", row["State"])
-    finished = None
-    exit_code = None
-    if status in {"exited", "dead"}:
-        finished = seconds(state.get("FinishedAt"))
-        exit_code = state.get("ExitCode")
-    return Container(
+    return Box(
         id=row["Id"],
         name=name,
-        role=labels.get(names.LABEL_ROLE, ""),
-        replica=_int(labels.get(names.LABEL_REPLICA)),
-        attempt=_int(labels.get(names.LABEL_ATTEMPT)),
-        restarts=Restarts.from_text(labels.get(names.LABEL_RESTARTS, "")),
-        uid=labels.get(names.LABEL_UID, ""),
-        status=status,
-        exit_code=exit_code,
-        error=state.get("Error", ""),
-        oom=bool(state.get("OOMKilled")),
-        started=seconds(state.get("StartedAt")),
-        finished=finished,
-        said=state.get("said", ""),
-        used=state.get("used"),
-        interruptions=Interruptions.from_text(labels.get(names.LABEL_INTERRUPTIONS, "")),
-        asked_to_end=state.get("asked_to_end"),
-        was_stopped=state.get("was_stopped", False),
+        status=row["State"],
+        created=float(row.get("Created") or 0.0),
+        labels=labels,
     )
-
-
-def _may_have_been_asked(code: int) -> bool:
-    """Tell whether an exit code is one of a program that was sent a signal from outside."""
-    return code == ASKS_AGAIN or code > _SIGNAL_BASE
 
 
 def _only_file(archive: Iterable[bytes]) -> bytes:
@@ -651,13 +502,6 @@ def _only_file(archive: Iterable[bytes]) -> bytes:
         if file is None:
             return b""
         return file.read(LONGEST_ERROR)
-
-
-def _int(text: str | None) -> int:
-    """Return a label as a number, or 0 if it is missing or no number."""
-    if text is None or not text.isdigit():
-        return 0
-    return int(text)
 
 
 def _message(exc: Any) -> str:

@@ -1,169 +1,120 @@
 """Choose the GPUs of a job, among those that no unfinished job holds, whoever submitted it.
 
 On an engine of this machine, the table of `transload.keeper.gpus` is shared with local jobs. What
-holds for jobs of the engine is what the engine says. The table repeats it for those who cannot ask.
+other users and machines hold is what their containers say that have not ended.
 """
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 import os
-import time
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from transload.errors import SchedulerUnavailable, SubmitError, UnsupportedFeature
+from transload.errors import UnsupportedFeature
 from transload.keeper import gpus
+from transload.keeper.creation import Refused
 from transload.schedulers.local.convert import gpu_table, machine_gpus
-from transload_docker import names
-from transload_docker.decide import decide
-from transload_docker.plan import Facts
+from transload_docker import names, states
 
 if TYPE_CHECKING:
-    from transload_docker.convert import ContainerRequest, DockerRequest
+    from transload_docker.convert import DockerRequest
     from transload_docker.engine import Engine
-    from transload_docker.home import Home
 
 _PATIENCE_S: Final = 120.0
 
 
-@contextlib.contextmanager
-def assigned(engine: Engine, home: Home, request: DockerRequest) -> Iterator[None]:
-    """Put free GPUs into a request. Its containers must be made before this context ends.
-
-    Raises:
-        UnsupportedFeature: if it wants more than there are.
-        SubmitError: if too few are free now.
-        SchedulerUnavailable: if other submits take too long.
-    """
-    wanting = [container for container in request.containers if _wanted(container)]
-    if not wanting:
-        yield
-        return
-    home.ensure()
-    with _table(engine, home) as table:
-        _take_over(table, engine, home)
-        free = _free(table, engine, home, request, sum(map(_wanted, wanting)))
-        given = []
-        for container in wanting:
-            ids = [free.pop(0) for _ in range(_wanted(container))]
-            _assign(container, ids)
-            given += ids
-        yield
-        table.engines[f"{home.folder}/{request.app_id}"] = given
-        table.write()
-
-
-def settle(engine: Engine, home: Home) -> None:
-    """Give back what jobs had that have ended, so that others on this machine may have it."""
-    if not os.path.exists(f"{_folder(engine, home)}/gpus.json"):
-        return  # no job has asked for any yet
-    with _table(engine, home) as table:
-        if any(job.startswith(f"{home.folder}/") for job in table.engines):
-            _take_over(table, engine, home)
-            table.write()
-            table.wake()
-
-
-def _folder(engine: Engine, home: Home) -> str:
+def table_of(engine: Engine, home: str) -> str:
     """Return the folder of the table, which is one of its own for an engine of another machine."""
     if engine.reach == "host":
         return gpu_table()
-    return home.folder
+    return home
 
 
-def _table(engine: Engine, home: Home) -> gpus.Table:
-    folder = _folder(engine, home)
-    try:
-        return gpus.Table(folder, _PATIENCE_S)
-    except TimeoutError as exc:
-        raise SchedulerUnavailable(f"{folder}/gpus.lock is held by another process") from exc
+def known_gpus(engine: Engine, request: DockerRequest) -> list[str] | None:
+    """Return the ids to choose from, [] for any, or None for a job that wants none.
+
+    Raises:
+        UnsupportedFeature: if it wants more than there are.
+    """
+    wanted = sum(wanted_by(container.body) for container in request.containers)
+    if not wanted:
+        return None
+    known = request.gpus
+    has = f"gpu_ids names {len(known)}"
+    if not known and engine.reach == "host":
+        known = machine_gpus()
+        has = f"this machine has {len(known)}"
+    if known and wanted > len(known):
+        role = next(each.role for each in request.containers if wanted_by(each.body))
+        path = f"roles[{[each['name'] for each in request.roles].index(role)}].resource.gpu"
+        raise UnsupportedFeature(f"{path}: the job wants {wanted} GPUs in all, {has}", path)
+    return known
 
 
-def _take_over(table: gpus.Table, engine: Engine, home: Home) -> None:
-    """Note in the table what the engine says of its unfinished jobs."""
-    others = {
-        job: ids for job, ids in table.engines.items() if not job.startswith(f"{home.folder}/")
-    }
-    mine: dict[str, list[str]] = {}
-    for gpu, app_id in _held(engine).items():
-        mine.setdefault(f"{home.folder}/{app_id}", []).append(gpu)
-    table.engines = {**others, **mine}
-    table.forget_dead()
-
-
-def _wanted(container: ContainerRequest) -> int:
-    ids = container.body.get("Labels", {}).get(names.LABEL_GPUS)
+def wanted_by(body: dict[str, Any]) -> int:
+    """Return how many GPUs a container wants."""
+    ids = body.get("Labels", {}).get(names.LABEL_GPUS)
     return len(ids.split(",")) if ids else 0
 
 
-def _assign(container: ContainerRequest, ids: list[str]) -> None:
-    labels = container.body["Labels"]
-    before = labels[names.LABEL_GPUS].split(",")
-    labels[names.LABEL_GPUS] = ",".join(ids)
-    for device in container.body["HostConfig"].get("DeviceRequests") or ():
+def assign(engine: Engine, folder: str, job: str, request: dict[str, Any]) -> None:
+    """Put free GPUs into the bodies of a request, and note whose they are.
+
+    Args:
+        engine: where the job is to run.
+        folder: that of the table.
+        job: the job's folder.
+        request: the request, with what there is to choose from in ``gpus``.
+
+    Raises:
+        Refused: if too few are free now.
+    """
+    bodies = [container["body"] for container in request["containers"]]
+    wanted = sum(map(wanted_by, bodies))
+    known: list[str] = request["gpus"]
+    try:
+        table = gpus.Table(folder, _PATIENCE_S)
+    except TimeoutError as exc:
+        raise _busy(f"{folder}/gpus.lock is held by another process") from exc
+    with table:
+        table.forget_dead()
+        held = {**_held(engine), **table.holders()}
+        # nobody here may know how many there are: the engine refuses one that is not there
+        every = known or (str(number) for number in itertools.count())
+        free = list(itertools.islice((each for each in every if each not in held), wanted))
+        if len(free) < wanted:
+            holders = sorted({os.path.basename(held[each]) for each in known if each in held})
+            raise _busy(
+                f"it wants {wanted} GPUs, and {len(free)} of {len(known)} are free; the others are "
+                f"held by {', '.join(holders)}"
+            )
+        table.engines[job] = list(free)
+        table.write()
+    for body in bodies:
+        count = wanted_by(body)
+        _put(body, free[:count])
+        del free[:count]
+
+
+def _busy(message: str) -> Refused:
+    return Refused({"error": "submit", "transient": True, "message": message})
+
+
+def _put(body: dict[str, Any], ids: list[str]) -> None:
+    if not ids:
+        return
+    before = body["Labels"][names.LABEL_GPUS].split(",")
+    body["Labels"][names.LABEL_GPUS] = ",".join(ids)
+    for device in body["HostConfig"].get("DeviceRequests") or ():
         if device.get("DeviceIDs") == before:
             device["DeviceIDs"] = ids
 
 
-def _free(
-    table: gpus.Table, engine: Engine, home: Home, request: DockerRequest, wanted: int
-) -> list[str]:
-    """Return so many GPUs that nobody holds, those of low numbers first."""
-    held = table.holders()
-    known = request.gpus or _of_this_machine(engine)
-    if not known:  # nobody here knows how many there are: the engine refuses one that is not there
-        numbers = (str(number) for number in itertools.count())
-        return list(itertools.islice((each for each in numbers if each not in held), wanted))
-    if wanted > len(known):
-        role = next(container.role for container in request.containers if _wanted(container))
-        path = f"roles[{[each.name for each in request.roles].index(role)}].resource.gpu"
-        has = f"this machine has {len(known)}"
-        if request.gpus:
-            has = f"gpu_ids names {len(known)}"
-        raise UnsupportedFeature(f"{path}: the job wants {wanted} GPUs in all, {has}", path)
-    free = [each for each in known if each not in held]
-    if wanted > len(free):
-        home.ensure_supervisor()  # it clears what a submit that was killed still holds
-        holders = sorted({os.path.basename(held[each]) for each in known if each in held})
-        raise SubmitError(
-            f"job {request.app_id} was not started: it wants {wanted} GPUs, and {len(free)} of "
-            f"{len(known)} are free; the others are held by {', '.join(holders)}",
-            transient=True,
-        )
-    return free
-
-
-def _of_this_machine(engine: Engine) -> list[str]:
-    if engine.reach != "host":
-        return []
-    return machine_gpus()
-
-
 def _held(engine: Engine) -> dict[str, str]:
-    """Return the GPUs of unfinished jobs, each with the id of its job.
-
-    Jobs that are being submitted count, too.
-    """
-    rows = engine.query(lambda api: api.containers(all=True, filters={"label": [names.LABEL_GPUS]}))
-    apps: dict[str, set[str]] = {}
-    for row in rows:
-        labels = row["Labels"]
-        apps.setdefault(labels.get(names.LABEL_APP, ""), set()).update(
-            labels[names.LABEL_GPUS].split(",")
-        )
-    notes = engine.notes() if apps else {}
-    return {
-        each: app_id
-        for app_id, ids in apps.items()
-        if not _has_ended(engine, notes.get(app_id), app_id)
-        for each in ids
-    }
-
-
-def _has_ended(engine: Engine, noted: Facts | None, app_id: str) -> bool:
-    if noted is not None and noted.ended is not None:
-        return True
-    facts = engine.facts(app_id).get(app_id, Facts())
-    return facts.plan is not None and decide(facts, time.time()).status.is_terminal()
+    """Return the GPUs of containers that have not ended, each with the id of its job."""
+    held: dict[str, str] = {}
+    for box in engine.boxes():
+        if box.status in states.ALIVE or box.status == "created":
+            ids = box.labels.get(names.LABEL_GPUS, "")
+            held.update(dict.fromkeys(filter(None, ids.split(",")), box.app_id))
+    return held

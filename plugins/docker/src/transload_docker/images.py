@@ -8,13 +8,14 @@ import tempfile
 from typing import Any, Final
 
 from transload.errors import SpecError, SubmitError
+from transload.keeper import layout
 from transload.runtime.progress_lines import pieces, progress
+from transload.schedulers.folder.home import make_private
 from transload.specs import AppDef, Workspace
 from transload.workspace import workspace_digest, write_workspace_archive
 from transload_docker import names
 from transload_docker.convert import WORKSPACE_REPOSITORY, base_image
 from transload_docker.engine import CONFLICT, NOT_FOUND, Engine, EngineError
-from transload_docker.home import Home
 from transload_docker.options import DockerOptions
 
 DEFAULT_FOLDER: Final = "/workspace"
@@ -81,7 +82,7 @@ def _pull(engine: Engine, image: str) -> dict[str, Any]:
     return found
 
 
-def with_workspaces(engine: Engine, home: Home, app: AppDef, opts: DockerOptions) -> AppDef:
+def with_workspaces(engine: Engine, home: str, app: AppDef, opts: DockerOptions) -> AppDef:
     """Return the job with an image that carries the workspace for each role that has one.
 
     If no role has one, this is ``app`` itself.
@@ -104,7 +105,7 @@ def with_workspaces(engine: Engine, home: Home, app: AppDef, opts: DockerOptions
     return app
 
 
-def _patched(engine: Engine, home: Home, base: dict[str, Any], workspace: Workspace) -> str:
+def _patched(engine: Engine, home: str, base: dict[str, Any], workspace: Workspace) -> str:
     """Return the name of an image with a workspace, which is built unless it is there."""
     config = base.get("Config") or {}
     folder = config.get("WorkingDir") or ""
@@ -112,7 +113,8 @@ def _patched(engine: Engine, home: Home, base: dict[str, Any], workspace: Worksp
     key = f"{base['Id']}\n{folder}\n{workspace_digest(workspace)}"
     tag = hashlib.sha256(key.encode()).hexdigest()[:16]
     name = f"{WORKSPACE_REPOSITORY}:{tag}"
-    with home.lock(name):
+    make_private(f"{home}/images")
+    with layout.locked(f"{home}/images/{tag}"):  # of this one alone
         if inspect(engine, name) is None:
             try:
                 _build(engine, base["Id"], config, workspace, folder, tag)
@@ -144,7 +146,7 @@ def _build(
         engine.remove_container(made)
 
 
-def remove_workspace_images(engine: Engine) -> list[str]:
+def remove_workspace_images(engine: Engine, home: str) -> list[str]:
     """Remove the patched images that no container uses, and return their names."""
     rows = engine.query(lambda api: api.images(name=WORKSPACE_REPOSITORY))
     removed = []
@@ -152,6 +154,7 @@ def remove_workspace_images(engine: Engine) -> list[str]:
         try:
             engine.call(lambda api, tag=tag: api.remove_image(tag))  # type: ignore[misc]
             removed.append(tag)
+            layout.unlink(f"{home}/images/{tag.rpartition(':')[2]}")
         except EngineError as exc:
             if exc.code not in (CONFLICT, NOT_FOUND):
                 raise

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from enum import Enum
@@ -11,12 +11,11 @@ from typing import Final
 
 from transload.errors import SchedulerUnavailable
 from transload.schedulers import OpenReadings
-from transload.schedulers.api import LogPage, LogQuery, check_replica
+from transload.schedulers.api import LogPage, LogQuery
 from transload.schedulers.timed_log import NS
-from transload_docker.decide import is_alive, may_run_again
-from transload_docker.engine import Engine
+from transload_docker import states
+from transload_docker.engine import Box, Engine
 from transload_docker.logs import NUMBERS, STDERR, STDOUT, Cursor, Line, Reader
-from transload_docker.plan import Container, Facts
 
 MAX_OPEN: Final = 32
 """How many readings are kept open from one page to the next."""
@@ -99,13 +98,13 @@ class Reading:
 
 
 class LogView:
-    """One request for the log of one replica. Errors as in `check_replica`.
+    """One request for the log of one replica.
 
     Args:
         engine: the engine of the job.
         app_id: the job.
         query: the wanted part.
-        facts: returns the facts of the job.
+        ended: the job had ended *before* this, so that no attempt follows.
         kept: holds what goes on from page to page, or None if nothing does.
     """
 
@@ -114,38 +113,27 @@ class LogView:
         engine: Engine,
         app_id: str,
         query: LogQuery,
-        facts: Callable[[], Facts],
+        *,
+        ended: bool,
         kept: OpenReadings[Key, Reading] | None = None,
     ) -> None:
         self._kept = kept
         self._engine = engine
         self._app_id = app_id
         self._query = query
-        self._role = query.role
-        self._k = query.replica
         self._streams = NUMBERS[query.stream]
-        self._look = facts
-        self._facts()
+        self._ended = ended
 
-    def _facts(self) -> Facts:
-        """Return what is known of the job, which has that replica."""
-        facts = self._look()
-        if facts.unread:
-            raise SchedulerUnavailable(f"job {self._app_id}: {facts.unread}")
-        replicas = None
-        if facts.plan is not None:
-            replicas = {role.name: role.num_replicas for role in facts.plan.roles}
-        check_replica(self._app_id, replicas, self._role, self._k)
-        return facts
-
-    def _attempts(self, facts: Facts) -> list[Container]:
+    def _attempts(self) -> list[Box]:
         """Return the containers of the replica, oldest first.
 
         Of those that could not be started, which have no log, only the last one counts.
         """
-        mine = [c for c in facts.containers if (c.role, c.replica) == (self._role, self._k)]
-        mine.sort(key=lambda c: c.attempt)
-        return [c for c in mine if c.status != "created" or c is mine[-1]]
+        mine = self._engine.boxes(
+            app_id=self._app_id, role=self._query.role, replica=str(self._query.replica)
+        )
+        mine.sort(key=lambda box: box.attempt)
+        return [box for box in mine if box.status != "created" or box is mine[-1]]
 
     def page(self, cursor: Cursor, max_bytes: int, start: int = 0) -> Piece:
         """Return about ``max_bytes`` of lines from ``cursor`` on, which is moved.
@@ -153,21 +141,20 @@ class LogView:
         Nothing before ``start`` (nanoseconds since the epoch) is wanted.
 
         Raises:
-            AppNotFound: if the job has been deleted.
             SchedulerUnavailable: if the engine cannot be reached.
         """
-        facts = self._facts()
-        assert facts.plan is not None
         lines: list[Line] = []
-        attempts = [c for c in self._attempts(facts) if c.attempt >= cursor.attempt]
-        may_follow = may_run_again(facts.plan, facts, self._role, self._k)
+        attempts = [box for box in self._attempts() if box.attempt >= cursor.attempt]
+        may_follow = not self._ended
         for container in attempts:
             if container.attempt > cursor.attempt:
                 cursor.next_attempt(container.attempt)
             if container.status == "created":
                 break
-            ended = not is_alive(container)
-            is_final = container is attempts[-1] and not may_follow
+            is_last = container is attempts[-1]
+            # the end of its last line is not known before another attempt follows, or none will
+            ended = container.status not in states.ALIVE and not (is_last and may_follow)
+            is_final = is_last and not may_follow
             reached = self._read(
                 container, cursor, lines, max_bytes, ended=ended, is_final=is_final, start=start
             )
@@ -179,7 +166,7 @@ class LogView:
 
     def _read(
         self,
-        container: Container,
+        container: Box,
         cursor: Cursor,
         lines: list[Line],
         budget: int,
@@ -235,18 +222,18 @@ class LogView:
             _add_unfinished(reading, cursor, lines, is_final=is_final)
         return Reached.END
 
-    def _key(self, container: Container, cursor: Cursor) -> Key:
+    def _key(self, container: Box, cursor: Cursor) -> Key:
         """Return the place at which a reading of a container goes on."""
         return container.id, self._streams, cursor.text()
 
-    def _newest(self, container: Container) -> int:
+    def _newest(self, container: Box) -> int:
         """Return the time of a container's newest message, in nanoseconds, or 0 if it has none."""
         reader = Reader(self._engine, container.id, (STDOUT, STDERR), Cursor(), tail=1)
         with closing(reader):
             next(reader.lines(), None)
         return reader.first
 
-    def _ask(self, container: Container, cursor: Cursor, start: int, *, ended: bool) -> Reading:
+    def _ask(self, container: Box, cursor: Cursor, start: int, *, ended: bool) -> Reading:
         """Ask for a container's log from a place on.
 
         Each stream is asked for by itself, so that nothing is missed of one that lags behind.
@@ -283,8 +270,8 @@ class LogView:
         Nothing is left behind them if the replica runs. Else an unfinished last line may be.
         """
         lines: list[Line] = []
-        attempts = self._attempts(self._facts())
-        runs = bool(attempts) and is_alive(attempts[-1])
+        attempts = self._attempts()
+        runs = bool(attempts) and attempts[-1].status in states.ALIVE
         for container in reversed(attempts):
             is_newest = container is attempts[-1]
             at = place if is_newest else Cursor()
@@ -295,7 +282,7 @@ class LogView:
         return Piece(lines, left=0 if runs else None)
 
     def _last_of_attempt(
-        self, container: Container, count: int, place: Cursor, *, ended: bool
+        self, container: Box, count: int, place: Cursor, *, ended: bool
     ) -> list[Line]:
         """Return at least the last whole lines of one attempt, and move the cursor behind them.
 
@@ -319,7 +306,7 @@ class LogView:
                 return sorted(mine, key=lambda line: line.time)
             wanted *= 2
 
-    def _tail(self, container: Container, place: Cursor, wanted: int, *, ended: bool) -> _Tail:
+    def _tail(self, container: Box, place: Cursor, wanted: int, *, ended: bool) -> _Tail:
         """Return the last messages of a container as lines.
 
         Both streams are asked for: only then the number of messages says whether there are more.

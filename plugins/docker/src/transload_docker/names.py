@@ -1,4 +1,4 @@
-"""Names and labels of a job's containers, network, and volumes that serve as records."""
+"""Names and labels of a job's containers, their network, and the mark of its end."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Final
 from transload.schedulers.chains import chain_and_number
 
 PREFIX: Final = "transload."
-"""What the names of networks and volumes of jobs start with."""
+"""What the names of volumes of jobs, and labels, start with."""
 
 CHECKPOINT_DIR: Final = "TRANSLOAD_CHECKPOINT_DIR"
 """The variable that names the folder of a role's checkpoints."""
@@ -26,18 +26,33 @@ LABEL_ASKED: Final = "transload.asked."
 """Begins the labels that say who asked for a job (`transload.schedulers.asked.asked_words`)."""
 LABEL_CHAIN: Final = "transload.chain"
 """Label of all that is made for a job whose id ends in a number, with what comes before it."""
-LABEL_UID: Final = "transload.uid"
+LABEL_SUBMIT: Final = "transload.submit"
 LABEL_OWNER: Final = "transload.owner"
+LABEL_DIGEST: Final = "transload.digest"
+LABEL_RECORD: Final = "transload.record"
+"""Label of the containers of the first replica, with the record of the job."""
 LABEL_ROLE: Final = "transload.role"
 LABEL_REPLICA: Final = "transload.replica"
 LABEL_ATTEMPT: Final = "transload.attempt"
-LABEL_RESTARTS: Final = "transload.restarts"
-LABEL_INTERRUPTIONS: Final = "transload.interruptions"
 LABEL_HOST: Final = "transload.host"
 LABEL_GPUS: Final = "transload.gpus"
-LABEL_KIND: Final = "transload.kind"
-LABEL_DATA: Final = "transload.data"
+LABEL_END: Final = "transload.end"
 LABEL_WORKSPACE: Final = "transload.workspace"
+
+OF: Final = {
+    "app_id": LABEL_APP,
+    "chain": LABEL_CHAIN,
+    "owner": LABEL_OWNER,
+    "role": LABEL_ROLE,
+    "replica": LABEL_REPLICA,
+}
+"""What containers are asked for by, and the label of each."""
+
+MAKING: Final = "making"
+"""The stage of a submit in which whoever finds its keeper dead takes the job back."""
+
+NETWORK: Final = "transload"
+"""Stands in a request for the network of all jobs of several replicas (`network_name`)."""
 
 _SAFE: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,59}\Z")
 _NOT_SAFE: Final = re.compile(r"[^A-Za-z0-9_-]+")
@@ -74,35 +89,29 @@ def container_name(app_id: str, role: str, replica: int, attempt: int) -> str:
     return f"{base_name(app_id)}.{role}.{replica}.{attempt}"
 
 
-def progress_file(role: str, replica: int) -> str:
-    """Return the name of the file in which a replica says how far it is."""
-    return f"{base_name(role)}.{replica}.json"
+def network_name(owner: str) -> str:
+    """Return the name of the network of all jobs of an owner that have several replicas."""
+    return f"{NETWORK}-{owner[:8]}"
 
 
-def network_name(app_id: str) -> str:
-    """Return the name of the job's own network."""
-    return f"{PREFIX}{base_name(app_id)}"
+def mark_name(app_id: str) -> str:
+    """Return the name of the empty volume whose label says how a job is to end."""
+    return f"{PREFIX}{base_name(app_id)}.end"
 
 
-def volume_name(app_id: str, kind: str) -> str:
-    """Return the name of the empty volume that keeps one fact about a job in its labels."""
-    return f"{PREFIX}{base_name(app_id)}.{kind}"
+def host_prefix(app_id: str) -> str:
+    """Return what the host names of a job begin with."""
+    return f"{short_hash(app_id, 10)}-"
 
 
-def app_base_of_volume(name: str) -> str | None:
-    """Return the `base_name` that a volume's name stands for, or None for a stranger's volume."""
-    if not name.startswith(PREFIX) or name.count(".") != 2:
-        return None
-    return name.split(".")[1]
-
-
-def host_names(app_id: str, roles: Sequence[tuple[str, int]], shared: bool) -> list[list[str]]:
+def host_names(app_id: str, roles: Sequence[tuple[str, int]]) -> list[list[str]]:
     """Return the host name of each replica, as the others of the job reach it.
+
+    The network is shared with other jobs, so the names tell the job, too.
 
     Args:
         app_id: the job.
         roles: name and number of replicas of each role.
-        shared: the network is not the job's own: the names must then tell the job too.
     """
     labels: list[str] = []
     for name, _ in roles:
@@ -110,7 +119,7 @@ def host_names(app_id: str, roles: Sequence[tuple[str, int]], shared: bool) -> l
         while label in labels:  # "a_b" and "a.b" are two roles and must stay two hosts
             label = f"{label[:40]}-{short_hash(name, 4)}"
         labels.append(label)
-    start = f"{short_hash(app_id, 10)}-" if shared else ""
+    start = host_prefix(app_id)
     return [
         [f"{start}{label}-{k}" for k in range(count)]
         for label, (_, count) in zip(labels, roles, strict=True)

@@ -3,9 +3,22 @@
 from __future__ import annotations
 
 import contextlib
+import glob
 import os
+from typing import Final
 
-from transload_docker.usage import control_groups
+_ROOT: Final = "/sys/fs/cgroup"
+_PLACES: Final = (
+    "*/{}",
+    "*/*/{}",
+    "*/docker-{}.scope",
+    "*/*/docker-{}.scope",
+    "user.slice/*/*/*/docker-{}.scope",
+)
+"""Patterns of control groups below the root, as engines make them in two ways.
+
+In version 1 the name of a controller stands in front.
+"""
 
 
 def has_handler(container_id: str, number: int) -> bool:
@@ -13,7 +26,10 @@ def has_handler(container_id: str, number: int) -> bool:
 
     That is the first process there, or what its init process runs.
     """
-    inner = {pid: _inner_pid(pid) for pid in _members(control_groups(container_id))}
+    folders = [
+        each for place in _PLACES for each in glob.glob(f"{_ROOT}/{place.format(container_id)}")
+    ]
+    inner = {pid: _inner_pid(pid) for pid in _members(folders)}
     for pid in inner:
         fields = _status(pid)
         is_main = 1 in (inner[pid], inner.get(int(fields.get("PPid") or 0)))
