@@ -338,7 +338,6 @@ def test_engine_restarted_without_a_keeper(
         assert "the engine went away" in status.msg
 
 
-@pytest.mark.slow
 def test_a_keeper_does_not_spin_while_the_engine_is_away(
     runner: Runner, shell: Any, engine: Any, keepers: Callable[..., list[int]]
 ) -> None:

@@ -288,7 +288,11 @@ class Containers(Launcher):
 
     def _start_pending(self) -> None:
         """Start what is pending, the first replica first."""
-        ordered = [each for each in self.app.replicas if each in self._pending]
+        ordered = [
+            each
+            for each in self.app.replicas
+            if each in self._pending and not each.attempt.stopping
+        ]
         first = [each for each in ordered if each is self.app.replicas[0]]
         rest = [each for each in ordered if each not in first]
         for part in (first, rest):
@@ -602,11 +606,10 @@ class Containers(Launcher):
         ending = [
             each for each in self.app.replicas if each.attempt.alive and each.attempt.stopping
         ]
-        for replica in [each for each in ending if each in self._pending]:
-            self._pending.remove(replica)  # it has not begun
-            self._events.append(Ended(replica, None, now))
-            ending.remove(replica)
         if not ending or self.away:
+            return
+        self._ask(lambda: self._drop_pending(ending))
+        if self.away:
             return
         new = [each for each in ending if each not in self._deadlines]
         for replica in new:
@@ -620,6 +623,15 @@ class Containers(Launcher):
         stuck = [each for each in ending if self._kills.get(each, 0) >= _KILLS]
         shown = ", ".join(self.name_of(each) for each in stuck)
         self.stuck = f"cannot end the container {shown}" if stuck else ""
+
+    def _drop_pending(self, ending: Sequence[Replica]) -> None:
+        """Start no more what is to end, and report the ends of those that have not begun."""
+        for replica in [each for each in ending if each in self._pending]:
+            there = self.engine.inspect(self.name_of(replica))
+            self._pending.remove(replica)
+            # it may run all the same: an earlier keeper has started it, or this one had no answer
+            if there is None or there["State"]["Status"] == "created":
+                self._events.append(Ended(replica, None, time.time()))
 
     def _send(self, number: int, replicas: Collection[Replica]) -> None:
         in_parallel(lambda replica: self.signal(replica, number), replicas)
