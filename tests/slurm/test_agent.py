@@ -128,7 +128,7 @@ def test_the_agent_imports_next_to_nothing() -> None:
 
 _SIGNALLED_LAST = """
 import json, os, signal, sys
-from transload_slurm.job import supervise
+from transload_slurm.job import keeper
 from transload_slurm.job.starts import Start
 folder, told = sys.argv[1], sys.argv[2] == "told"
 role = {"name": "main", "entrypoint": "sh", "args": ["-c", "kill -TERM $$"], "env": dict(os.environ), "cwd": folder,
@@ -139,7 +139,7 @@ role = {"name": "main", "entrypoint": "sh", "args": ["-c", "kill -TERM $$"], "en
 plan = {"app_id": "a", "python": sys.executable, "timeout": None, "segment": None, "grace": 5.0, "roles": [role]}
 me = os.getpid()
 
-class Told(supervise.Supervisor):
+class Told(keeper.SlurmKeeper):
     def take(self, event):
         super().take(event)
         if told and self.doubtful:
@@ -152,7 +152,7 @@ sys.exit(Told(folder, plan, start, None).main())
 
 
 @pytest.mark.parametrize(("slurm", "code"), [("told", 143), ("silent", 1)])
-def test_replica_is_signalled_before_its_supervisor(
+def test_replica_is_signalled_before_its_keeper(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, slurm: str, code: int
 ) -> None:
     """A TERM from Slurm, which is to start the job again, is no end of the job.

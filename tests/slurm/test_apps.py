@@ -33,7 +33,7 @@ from transload.specs import (
     parse_app_handle,
 )
 from transload_slurm import SlurmScheduler
-from transload_slurm.job import supervise
+from transload_slurm.job import keeper
 
 Eventually = Callable[..., Any]
 ShellApp = Callable[..., AppDef]
@@ -170,7 +170,7 @@ def test_end_of_the_replica_ends_its_children(runner: Runner, shell_app: ShellAp
 
 
 def test_wrapper_is_killed(runner: Runner, shell_app: ShellApp, eventually: Eventually) -> None:
-    """A task killed with its supervisor is lost, which a retry answers once."""
+    """A task killed with its keeper is lost, which a retry answers once."""
     app = shell_app(
         "echo $PPID; exec sleep 100",
         num_replicas=2,
@@ -190,7 +190,7 @@ def test_wrapper_is_killed(runner: Runner, shell_app: ShellApp, eventually: Even
 def test_batch_script_is_killed(
     runner: Runner, cluster: Any, shell_app: ShellApp, eventually: Eventually
 ) -> None:
-    """If the supervisor is killed, Slurm ends the job, which is FAILED with ended replicas."""
+    """If the keeper is killed, Slurm ends the job, which is FAILED with ended replicas."""
     handle = runner.run(shell_app("echo $PPID; sleep 100", num_replicas=1), "slurm")
     eventually(lambda: lines(runner, handle), 30)
     cluster.tool("scancel", "--batch", "--signal=KILL", job_id(runner, handle))
@@ -527,7 +527,7 @@ def test_digits_example(runner: Runner) -> None:
 
 
 def test_prologue_runs_first(runner: Runner, shell_app: ShellApp) -> None:
-    """What the prologue exports reaches every replica. The supervisor's Python may come from it."""
+    """What the prologue exports reaches every replica. The keeper's Python may come from it."""
     prologue = (
         f"export FROM_PROLOGUE='a b'\npy() {{ :; }}\nPATH={Path(sys.executable).parent}:$PATH"
     )
@@ -574,7 +574,7 @@ def test_prologue_works_in_the_workspace(runner: Runner, tmp_path: Path) -> None
 )
 def test_what_sh_does_not_know_is_said_with_what_to_write(line: str, remedy: str) -> None:
     """The words of dash and of bash about commands of a login shell of bash."""
-    said = supervise.remedy_of(line)
+    said = keeper.remedy_of(line)
     assert remedy in said and bool(said) == bool(remedy)
 
 

@@ -148,7 +148,7 @@ def test_containers(
     "kind", [pytest.param(name, marks=pytest.mark.engine(name)) for name in _TRIED]
 )
 def test_a_container_without_scontrol_goes_on(runner: Runner, image: Path, kind: str) -> None:
-    """The supervisor outside gives notice into the container, and requeues the job.
+    """The keeper outside gives notice into the container, and requeues the job.
 
     The program finds its checkpoint.
     """

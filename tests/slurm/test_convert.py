@@ -99,7 +99,7 @@ def test_retries_mean_requeue() -> None:
 
 
 def test_timeout_is_backed_by_a_limit_of_time() -> None:
-    """The supervisor keeps the timeout to the second.
+    """The keeper ends the job at its timeout, to the second.
 
     Slurm's limit lies beyond it, unless given.
     """

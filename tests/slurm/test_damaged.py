@@ -48,7 +48,7 @@ def test_job_with_another_comment(
 
 
 def test_cancel(runner: Runner, shell_app: ShellApp, slurm_dir: Path, eventually: Any) -> None:
-    """Such a job can be cancelled, and the end that its supervisor writes is shown."""
+    """Such a job can be cancelled, and the end that its keeper writes is shown."""
     handle = _running(runner, shell_app, eventually, "stopped")
     damage_file(slurm_dir / "stopped" / "record.json", "empty")
     runner.cancel(handle)

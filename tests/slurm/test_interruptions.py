@@ -249,7 +249,7 @@ def test_the_site_sends_the_users_signal(
 def test_a_lost_node(
     preempting: Runner, preempting_cluster: Any, shell_app: ShellApp, eventually: Any
 ) -> None:
-    """A node that dies with its supervisor is told from a failure by the missing word."""
+    """A node that dies with its keeper is told from a failure by the missing word."""
     app = shell_app(STEPS.format(signal="TERM", steps=40), checkpoints=True)
     handle = preempting.run(app, "slurm", {"nodelist": "node2"})
     _says(preempting, handle, "attempt 0 0", eventually)

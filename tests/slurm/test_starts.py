@@ -75,7 +75,7 @@ def test_requeue_after_the_end(
 def test_requeue_after_an_end_that_slurm_alone_saw(
     runner: Runner, cluster: Any, shell_app: ShellApp, eventually: Eventually, tmp_path: Path
 ) -> None:
-    """A killed supervisor writes no end. Once the job is known as FAILED, it does not run again."""
+    """A killed keeper writes no end. Once the job is known as FAILED, it does not run again."""
     app = shell_app(f"echo x >> {tmp_path}/starts; sleep 300", max_retries=1)
     handle = runner.run(app, "slurm", {"requeue": True})
     eventually((tmp_path / "starts").exists, 30)

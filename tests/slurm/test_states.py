@@ -170,7 +170,7 @@ def test_who_cancelled_a_job_is_told() -> None:
     st.sampled_from([*WORDS, "NEWER_WORD"]), st.sampled_from(["SUCCEEDED", "FAILED", "CANCELLED"])
 )
 def test_the_end_that_the_wrapper_wrote_is_decisive(word: str, state: str) -> None:
-    """A supervisor saw every replica end, and Slurm's answer cannot change that."""
+    """A keeper saw every replica end, and Slurm's answer cannot change that."""
     assert str(_judge(word, state).state) == state
 
 

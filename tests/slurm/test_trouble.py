@@ -272,7 +272,7 @@ def test_slow_squeue_does_not_put_off_an_end(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """An end that the supervisor writes before or during a slow squeue is seen."""
+    """An end that the keeper writes before or during a slow squeue is seen."""
     (tmp_path / "bin").mkdir()
     slow = (
         f'until test -e {tmp_path}/answer; do sleep 0.1; done\nexec {shutil.which("squeue")} "$@"'
@@ -390,7 +390,7 @@ def test_job_that_the_controller_has_forgotten(
         gone = ("squeue", "-h", "-t", "all", "-o", "%i", "-j", f"{jobs[good]},{jobs[bad]},1")
         eventually(lambda: not set(cluster.tool(*gone).split()) & set(jobs.values()), 100)
         assert ended(runner, good).state is AppState.SUCCEEDED
-        # as if its supervisor had died with the machine: nobody has seen the end yet
+        # as if its keeper had died with the machine: nobody has seen the end yet
         state = slurm_dir / parse_app_handle(bad).app_id / "states.jsonl"
         written = {**json.loads(state.read_text()), "signalled": False, "state": "RUNNING"}
         state.write_text(json.dumps(written))

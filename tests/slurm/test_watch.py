@@ -36,7 +36,7 @@ def test_many_files_are_looked_at_less_often(
 
 
 def test_slow_slurm_holds_up_no_news(tmp_path: Path) -> None:
-    """What a supervisor writes is reported while Slurm is slow, and so is Slurm's later answer."""
+    """What a keeper writes is reported while Slurm is slow, and so is Slurm's later answer."""
     slow, words, asked = threading.Event(), {"a": "PENDING"}, threading.Event()
 
     def ask(ids: Collection[str]) -> dict[str, str]:

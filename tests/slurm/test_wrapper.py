@@ -86,7 +86,7 @@ def test_full_disk_is_waited_for(
 def _trace(job: str) -> str:
     """Tell ``No space`` if the wrapper of a job lives and waits."""
     mine = [words for words, environ in _living() if f"SLURM_JOB_ID={job}".encode() in environ]
-    return "No space: it lives" if any(b"supervise" in words for words in mine) else ""
+    return "No space: it lives" if any(b"keeper" in words for words in mine) else ""
 
 
 def _living() -> Iterator[tuple[list[bytes], list[bytes]]]:
@@ -141,7 +141,7 @@ def test_controller_is_away_while_the_replicas_start(
     late = tmp_path / "python"  # the wrapper's: it comes up, and waits until the controller is gone
     wait = f"touch {tmp_path}/here; until test -e {tmp_path}/go; do sleep 0.1; done"
     late.write_text(
-        f'#!/bin/sh\ncase "$*" in *supervise*) {wait};; esac\nexec {sys.executable} "$@"\n'
+        f'#!/bin/sh\ncase "$*" in *" keeper "*) {wait};; esac\nexec {sys.executable} "$@"\n'
     )
     late.chmod(0o755)
     handle = runner.run(shell_app("echo up", num_replicas=2), "slurm", {"python": str(late)})

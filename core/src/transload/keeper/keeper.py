@@ -95,7 +95,7 @@ class Keeper(Loop):
         return {"started": True}
 
     def run(self) -> None:
-        """Supervise the job up to its end."""
+        """Keep the job up to its end."""
         self.poll.register(self.wake, select.POLLIN)
         self._look_at_folder()
         if self.app.final is None:

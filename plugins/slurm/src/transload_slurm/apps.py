@@ -190,7 +190,7 @@ class Apps(FolderScheduler):
         problem = ""
         jobs: dict[str, Job | None] = {}
         try:
-            # a supervisor may write the end while Slurm takes its time
+            # a keeper may write the end while Slurm takes its time
             jobs = self.jobs.ask(
                 {job_id for _, job_id in open_.values()},
                 max_age,
@@ -275,7 +275,7 @@ class Apps(FolderScheduler):
         return status
 
     def _seen_at(self, app_id: str, state: dict[str, Any] | None) -> float:
-        """Return when this process first saw what a supervisor has written, by the monotonic clock."""
+        """Return when this process first saw what a keeper has written, by the monotonic clock."""
         known = self._seen.get(app_id)
         if known is not None and known[0] == state:
             return known[1]
@@ -320,7 +320,7 @@ class Apps(FolderScheduler):
         """Return the job, as one that has not ended while its end is in doubt.
 
         For some seconds after Slurm reports an end, the job may be put back into the queue, or its
-        supervisor may still write.
+        keeper may still write.
         """
         if job.source == "squeue":
             if (
@@ -342,7 +342,7 @@ class Apps(FolderScheduler):
     def _concluded(
         self, app_id: str, record: dict[str, Any], state: dict[str, Any] | None, job: Job | None
     ) -> AppStatus:
-        """Return the status of a job, from what its supervisor wrote and Slurm says."""
+        """Return the status of a job, from what its keeper wrote and Slurm says."""
         folder = layout.app_folder(self.home, app_id)
         note = ""
         if job is not None and ended(job.state):
@@ -469,7 +469,7 @@ class Apps(FolderScheduler):
     def _scancel(
         self, app_id: str, record: dict[str, Any], job_id: str, *, first: bool
     ) -> commands.Answer:
-        """End a job. Its supervisor ends one that gets a notice before.
+        """End a job. Its keeper ends one that gets a notice before.
 
         Args:
             app_id: the job.
@@ -484,11 +484,11 @@ class Apps(FolderScheduler):
         if not first:
             with contextlib.suppress(OSError):
                 asked = os.stat(f"{layout.app_folder(self.home, app_id)}/cancel").st_mtime
-        if time.time() - asked > seconds + _OVERDUE_S:  # its supervisor has not seen it
+        if time.time() - asked > seconds + _OVERDUE_S:  # its keeper has not seen it
             return commands.run(["scancel", job_id], _CANCEL_S)
         # a job that waits, perhaps once more, gets no notice
         commands.run(["scancel", "--state=PENDING", job_id], _CANCEL_S)
-        # the batch script alone gets it: its supervisor looks for the file
+        # the batch script alone gets it: its keeper looks for the file
         return commands.run(["scancel", "--batch", "--signal=CONT", job_id], _CANCEL_S)
 
     def signal(self, app_id: str, replicas: Collection[tuple[str, int]], name: str) -> None:
@@ -525,7 +525,7 @@ class Apps(FolderScheduler):
         return RunningRole(job_id, group, python, app_id, role)
 
     def _may_run(self, app_id: str) -> bool:
-        """Tell whether replicas may run now. Their supervisor writes a moment later that they do."""
+        """Tell whether replicas may run now. Their keeper writes a moment later that they do."""
         if not os.path.exists(f"{layout.app_folder(self.home, app_id)}/claim"):
             return False
         state = state_of(self.home, app_id)
@@ -610,7 +610,7 @@ class Apps(FolderScheduler):
         return removed
 
     def ended_at(self, app_id: str) -> float:
-        """Return when the end of a job was written, by its supervisor or by us for Slurm."""
+        """Return when the end of a job was written, by its keeper or by us for Slurm."""
         noted = f"{layout.app_folder(self.home, app_id)}/slurm.json"
         return max(super().ended_at(app_id), store.changed_at(noted) or 0.0)
 
@@ -649,12 +649,12 @@ class Apps(FolderScheduler):
 
 
 def _is_away(state: Mapping[str, Any]) -> bool:
-    """Tell whether a supervisor has written that it has ended, or left its allocation."""
+    """Tell whether a keeper has written that it has ended, or left its allocation."""
     return written_end(state) or bool(state.get("left_at"))
 
 
 def _runs(state: Mapping[str, Any] | None) -> bool:
-    """Tell whether a supervisor has written last that replicas run."""
+    """Tell whether a keeper has written last that replicas run."""
     return state is not None and state["state"] == "RUNNING" and not state.get("left_at")
 
 

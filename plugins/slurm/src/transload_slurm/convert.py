@@ -47,7 +47,7 @@ _GRACE_S: Final = 5.0  # between SIGTERM and SIGKILL, without a notice
 _STEP_S: Final = 20
 """Seconds for which ``srun`` waits for a step.
 
-Slurm may forget a step that it has put off, so the supervisor asks anew.
+Slurm may forget a step that it has put off, so the keeper asks anew.
 """
 
 NO_ID: Final = "<job id>"
@@ -302,7 +302,7 @@ def _role(
     if app.segment is not None:
         limit.append(f"--time={math.ceil(app.segment / 60)}")
     elif app.timeout is not None and not options.time:
-        # No more than was asked for: a partition of 12 hours takes a job of 12 hours. The supervisor
+        # No more than was asked for: a partition of 12 hours takes a job of 12 hours. The keeper
         # ends the job to the second, Slurm looks at limits about twice a minute.
         limit.append(f"--time={math.ceil(app.timeout / 60)}")
     step_args = extra("srun_args", options.srun_args)
@@ -530,27 +530,27 @@ def script(request: SlurmRequest, app_id: str, folder: str, token: str, workspac
     enter = f"cd {shlex.quote(folder)} || exit 79  # the job was deleted, or its submit withdrawn"
     remedy = "name another: -c python=PATH"
     missing = f"""echo "transload: no "{python}" on $(hostname); {remedy}" >&2; exit 127"""
-    supervise = [
+    start_keeper = [
         f"command -v {python} >/dev/null || {{ {missing}; }}",
         enter,
-        f"exec {python} -I -S {job} supervise {shlex.quote(folder)} {token}",
+        f"exec {python} -I -S {job} keeper {shlex.quote(folder)} {token}",
     ]
     if has_backslash:
         lines.append(f"exec >>{shlex.quote(folder)}/batch.log 2>&1")
     if request.prologue:
-        lines += [enter, *_prologue(request, folder, workspace, supervise)]
+        lines += [enter, *_prologue(request, folder, workspace, start_keeper)]
     else:
-        lines += supervise
+        lines += start_keeper
     return "\n".join([*lines, ""])
 
 
 def _prologue(
-    request: SlurmRequest, folder: str, workspace: str, supervise: Sequence[str]
+    request: SlurmRequest, folder: str, workspace: str, start_keeper: Sequence[str]
 ) -> list[str]:
-    """Return the lines that run the prologue, and then the supervisor.
+    """Return the lines that run the prologue, and then the keeper.
 
-    The supervisor gets the exit code of a prologue that failed. The prologue runs in the shell that
-    becomes the supervisor, so that its exports count. Its output goes to the log of the first
+    The keeper gets the exit code of a prologue that failed. The prologue runs in the shell that
+    becomes the keeper, so that its exports count. Its output goes to the log of the first
     replica.
     """
     first = request.roles[0]
@@ -567,8 +567,8 @@ def _prologue(
         "exec >&8 2>&9 8>&- 9>&-",
         "trap - EXIT TERM",
         "set +e",
-        *supervise[:-1],
-        f'{supervise[-1]} "$@"',
+        *start_keeper[:-1],
+        f'{start_keeper[-1]} "$@"',
         "}",
         # a job that Slurm starts again may have left a FIFO there, which nobody reads
         f"(umask 077; mkdir -p {logs}; for log in {logs}/stdout.log {logs}/stderr.log; do",
@@ -596,7 +596,7 @@ def _directive(flag: str) -> str:
 def plan(
     request: SlurmRequest, app_id: str, folders: Mapping[int, str], own: Sequence[str] = ()
 ) -> dict[str, Any]:
-    """Return ``plan.json``, which the supervisor in the job reads.
+    """Return ``plan.json``, which the keeper in the job reads.
 
     Args:
         request: the request.

@@ -1,4 +1,4 @@
-"""The state of a job, from the supervisor's files in its folder and Slurm's answers."""
+"""The state of a job, from the keeper's files in its folder and Slurm's answers."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _ENDED_BY_SLURM: Final = (
 
 
 def written_end(state: Mapping[str, Any] | None) -> bool:
-    """Tell whether the supervisor has written the job's end, so that Slurm need not be asked."""
+    """Tell whether the keeper has written the job's end, so that Slurm need not be asked."""
     return state is not None and is_terminal(to_state_of(state))
 
 
@@ -49,13 +49,13 @@ def decide(
 ) -> AppStatus:
     """Return the status of a job.
 
-    The end that the supervisor wrote is decisive, for it saw every replica end. Without it Slurm's
+    The end that the keeper wrote is decisive, for it saw every replica end. Without it Slurm's
     word counts, but not for success: only replicas record that. If Slurm has forgotten the job, the
-    state is UNKNOWN, unless the supervisor wrote that Slurm was ending it.
+    state is UNKNOWN, unless the keeper wrote that Slurm was ending it.
 
     Args:
         record: what was submitted.
-        state: what the supervisor has written.
+        state: what the keeper has written.
         job: what Slurm says, or None if it does not know the job.
         request: says that somebody asked for the end through us, and who if that is known.
         note: the last line that the job's own log holds.
@@ -97,7 +97,7 @@ def decide(
 def _in_slurm(state: Mapping[str, Any] | None, job: Job | None) -> dict[str, str]:
     """Return the number that Slurm's tools know a job by, and its nodes, as far as known.
 
-    Slurm says it of a job that it knows. Of any other the supervisor has noted it.
+    Slurm says it of a job that it knows. Of any other the keeper has noted it.
     """
     noted = state or {}
     number = noted.get("job")
@@ -135,7 +135,7 @@ def _describe_waiting(status: AppStatus, state: Mapping[str, Any] | None, job: J
 
 
 def is_unreported(state: Mapping[str, Any] | None, job: Job) -> bool:
-    """Tell whether Slurm says COMPLETED, but the supervisor has written no end.
+    """Tell whether Slurm says COMPLETED, but the keeper has written no end.
 
     On a shared disk the end may be seen late.
     """
@@ -198,7 +198,7 @@ def _forgotten(status: AppStatus, state: Mapping[str, Any] | None, request: str)
 
 
 def _end_replicas(status: AppStatus) -> None:
-    """Set the end of replicas whose end the supervisor has not written. None of them runs.
+    """Set the end of replicas whose end the keeper has not written. None of them runs.
 
     Those that ran share the end of the job. The others are cancelled.
     """

@@ -106,5 +106,5 @@ def _accounting() -> Check:
             True,
             "sacct answers: jobs are known after the controller has forgotten them",
         )
-    what = "of a job that Slurm has forgotten, only what its supervisor wrote is known"
+    what = "of a job that Slurm has forgotten, only what its keeper wrote is known"
     return "accounting", True, f"none ({answer.complaint}): {what}"

@@ -106,7 +106,7 @@ class SlurmOptions(JobFlags, RoleOptions, Options):
         "days after which a submit removes jobs that have ended, once a day; none: never"
     )
     python: str = option(
-        "Python (3.8 or newer) of the nodes: for the supervisor of the replicas, and, if it is "
+        "Python (3.8 or newer) of the nodes: for the keeper of the replicas, and, if it is "
         "named, for jobs that need packages",
         "python3",
     )

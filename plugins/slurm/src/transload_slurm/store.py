@@ -8,10 +8,10 @@ needs besides::
                   job.json      Slurm's job id
                   claim         the id of the Slurm job that runs it
                   job.sh        the batch script
-                  job/          the supervisor that runs in the job
-                  plan.json     what the supervisor runs (role-<n>: each task of a role)
+                  job/          the keeper that runs in the job
+                  plan.json     what the keeper runs (role-<n>: each task of a role)
                   slurm.json    Slurm's last answer about the job, written by whoever got it
-                  batch.log     what the supervisor, srun and Slurm itself complain of
+                  batch.log     what the keeper, srun and Slurm itself complain of
     .packages/                  uv, its cache, and files of requirements
     .pruned                     when ``keep_days`` was looked at last
     .asked-<host>               Slurm's answers to the processes of a machine
@@ -107,7 +107,7 @@ def slurm_job(home: str, app_id: str) -> str | None:
 
 
 def state_of(home: str, app_id: str) -> dict[str, Any] | None:
-    """Return what the supervisor has written last, or None if it has not begun."""
+    """Return what the keeper has written last, or None if it has not begun."""
     found = layout.read_json(layout.state_file(layout.app_folder(home, app_id)))
     if found is None:
         return None

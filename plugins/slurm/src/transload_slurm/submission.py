@@ -63,12 +63,12 @@ _JOB: Final = (
     "__init__",
     "__main__",
     "agent",
+    "keeper",
     "limits",
     "rank0",
     "requeue",
     "starts",
     "steps",
-    "supervise",
     "tasks",
 )
 

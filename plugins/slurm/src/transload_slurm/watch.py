@@ -1,6 +1,6 @@
 """The jobs that may have changed.
 
-The files of their supervisors are looked at often. Slurm is asked seldom, once for all jobs.
+The files of their keepers are looked at often. Slurm is asked seldom, once for all jobs.
 """
 
 from __future__ import annotations

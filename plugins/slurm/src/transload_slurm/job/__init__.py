@@ -1,6 +1,6 @@
 """The part that runs inside a Slurm job. A submit copies it into the job's folder.
 
-It keeps to the standard library and Python 3.8. ``supervise`` is the batch script's one command. It
+It keeps to the standard library and Python 3.8. ``keeper`` is the batch script's one command. It
 is the loop of every keeper (``transload.keeper.loop``) with what Slurm adds, and writes
 ``states.jsonl``. ``starts`` lets only the newest start of a job write that. ``tasks`` starts the
 replicas (one ``srun`` per role, of which ``steps`` has the ends), and ``rank0`` finds the address

@@ -1,6 +1,6 @@
-"""Start what this package's copy has to run, the supervisor or an agent.
+"""Start what this package's copy has to run, the keeper or an agent.
 
-The command is ``python -I -S FOLDER/job/__main__.py supervise|agent FOLDER ARGUMENT…``. It names
+The command is ``python -I -S FOLDER/job/__main__.py keeper|agent FOLDER ARGUMENT…``. It names
 the file and not its folder, since for a folder Python would load the modules that run modules.
 """
 
@@ -17,6 +17,6 @@ if __name__ == "__main__":
     if sys.argv[1] == "agent":
         from transload_slurm_job.agent import main  # type: ignore[import-not-found]
     else:
-        from transload_slurm_job.supervise import main  # type: ignore[import-not-found]
+        from transload_slurm_job.keeper import main  # type: ignore[import-not-found]
 
     main(*sys.argv[2:])

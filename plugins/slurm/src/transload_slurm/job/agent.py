@@ -249,10 +249,10 @@ class Agent:
         if self.task["notice"] is not None and self.notice_signal != signal.SIGTERM:
             is_new = is_new or self.notice_signal in numbers
         if is_new and self.running:
-            self._report("signalled")  # with a time of grace the supervisor gets no signal itself
+            self._report("signalled")  # with a time of grace the keeper gets no signal itself
 
     def _pass_on(self) -> None:
-        """Give the replica the signals that reached the supervisor alone."""
+        """Give the replica the signals that reached the keeper alone."""
         now = time.monotonic()
         for number in [number for number, due in self.passing.items() if due <= now]:
             del self.passing[number]
@@ -286,7 +286,7 @@ class Agent:
             elif word == "signal":
                 self.passing[int(more[0])] = time.monotonic() + _HEAR_S
         if not data:
-            self.open = False  # the supervisor is gone, or needs this task no more
+            self.open = False  # the keeper is gone, or needs this task no more
             self._stop()
 
     def _look(self) -> None:
@@ -295,7 +295,7 @@ class Agent:
             return
         self.looked = time.monotonic()
         if self.start.is_gone():
-            self.open = False  # the supervisor may not know of this task any more
+            self.open = False  # the keeper may not know of this task any more
             self._stop()
 
     # ------------------------------------------------------------------------------------------------------
@@ -528,7 +528,7 @@ def root_of(folder: str) -> str:
 
 
 def main(folder: str, role: str) -> None:
-    """Serve as one task of a step, whose standard input and output belong to the supervisor."""
+    """Serve as one task of a step, whose standard input and output belong to the keeper."""
     task = layout.read_json(os.path.join(folder, f"role-{role}"))
     assert task is not None
     kernel.close_from(3)

@@ -29,7 +29,7 @@ _WORDS = (
 def cause_of(before: dict[str, Any] | None, folder: str) -> str:
     """Return the cause of an interruption after which Slurm started a job again.
 
-    Slurm's own words in the job's log count. Without any, and without a signal to the supervisor,
+    Slurm's own words in the job's log count. Without any, and without a signal to the keeper,
     the node that it ran on was lost.
 
     Args:

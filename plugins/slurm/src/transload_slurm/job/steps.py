@@ -1,4 +1,4 @@
-"""The tasks of one role, as the supervisor sees them. It sends orders and receives reports."""
+"""The tasks of one role, as the keeper sees them. It sends orders and receives reports."""
 
 from __future__ import annotations
 

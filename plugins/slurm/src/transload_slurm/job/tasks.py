@@ -235,7 +235,7 @@ class Tasks(Launcher):
             self._steps[replica.role].tell(f"notice {replica.k}")
 
     def pass_on(self, number: int) -> None:
-        """Give all replicas a signal that came to the supervisor alone."""
+        """Give all replicas a signal that came to the keeper alone."""
         for step in self._steps.values():
             step.tell(f"signal * {number}")
 

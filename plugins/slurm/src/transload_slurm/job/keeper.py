@@ -53,7 +53,7 @@ _UNKNOWN_TO_SH = {
 """What a prologue calls as from bash → what to write, as it is run by /bin/sh."""
 
 
-class Supervisor(Loop):
+class SlurmKeeper(Loop):
     """Runs one job to its end.
 
     Args:
@@ -478,4 +478,4 @@ def main(folder: str, token: str, prologue: str = "0") -> None:
         sys.exit(int(before["state"] != "SUCCEEDED"))
     if os.path.exists(os.path.join(folder, "slurm.json")):  # Slurm has reported its end since
         sys.exit(1)
-    sys.exit(Supervisor(folder, plan, start, before, int(prologue)).main())
+    sys.exit(SlurmKeeper(folder, plan, start, before, int(prologue)).main())
