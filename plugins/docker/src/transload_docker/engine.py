@@ -10,7 +10,7 @@ import os
 import tarfile
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextvars import copy_context
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
@@ -33,6 +33,8 @@ _PATH: Final = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 _WORKERS: Final = 8
 _LAST_LINES: Final = 200
 _KILL: Final = ("9", "SIGKILL", "KILL")
+_EVENTS: Final = ("create", "start", "die", "destroy", "pause", "unpause")
+_BEFORE_S: Final = 2.0  # longer than an engine takes to listen
 _NOTED_LATER_S: Final = 0.5
 """Seconds by which an engine may note a signal after the end that the signal caused.
 
@@ -237,6 +239,21 @@ class Engine:
         found = self.query(lambda api: api.info())
         return seconds(found.get("SystemTime")) or time.time()
 
+    def events(self, **labels: str) -> Any:
+        """Return the stream of what happens to containers with these labels.
+
+        An engine answers a moment before it listens. So what has happened just before is told, too.
+
+        Raises:
+            EngineError: if the engine refuses.
+            SchedulerUnavailable: if it cannot be reached.
+        """
+        filters = {"type": ["container"], "event": list(_EVENTS), "label": _wanted(labels)}
+        since = int(self.now() - _BEFORE_S)
+        return self.call(
+            lambda api: api.events(since=since, filters=filters, decode=True), again=True
+        )
+
     def close(self) -> None:
         """Close the connection. It is made again if it is needed again."""
         with self._lock:
@@ -249,8 +266,7 @@ class Engine:
 
     def boxes(self, **labels: str) -> list[Box]:
         """Return the containers with these labels, by the names of `Box`, those that ended too."""
-        wanted = [f"{names.OF[name]}={value}" for name, value in labels.items()]
-        filters = {"label": [names.LABEL_APP, *wanted]}
+        filters = {"label": _wanted(labels)}
         rows = self.query(lambda api: api.containers(all=True, filters=filters))
         return [_box(row) for row in rows]
 
@@ -471,6 +487,11 @@ def _mark(volume: dict[str, Any]) -> dict[str, str] | None:
         if isinstance(found, dict) and found.get("state") in TERMINAL:
             return found
     return None
+
+
+def _wanted(labels: Mapping[str, str]) -> list[str]:
+    """Return the labels that containers must have, given by the names of `Box`."""
+    return [names.LABEL_APP, *(f"{names.OF[name]}={value}" for name, value in labels.items())]
 
 
 def _box(row: dict[str, Any]) -> Box:

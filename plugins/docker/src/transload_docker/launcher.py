@@ -54,7 +54,6 @@ _SHARE: Final = 20  # reading through an engine takes at most this part of the t
 _KILL: Final = 9
 _TERM: Final = 15
 _FIRST_SIGNAL: Final = 129
-_EVENTS: Final = ("create", "start", "die", "destroy", "pause", "unpause")
 _HINTS: Final = {
     126: "its entrypoint may not be executed",
     127: "there may be no such entrypoint in the image",
@@ -256,12 +255,7 @@ class Containers(Launcher):
         self._feeder = Feeder("transload-docker-events", self._read_events)
 
     def _read_events(self, feeder: Feeder) -> None:
-        filters = {
-            "type": ["container"],
-            "event": list(_EVENTS),
-            "label": [f"{names.LABEL_APP}={self.app_id}"],
-        }
-        stream = self.engine.call(lambda api: api.events(filters=filters, decode=True), again=True)
+        stream = self.engine.events(app_id=self.app_id)
         if not feeder.opened(stream.close):
             return
         try:
@@ -619,6 +613,7 @@ class Containers(Launcher):
         for replica in late:
             self._deadlines[replica] = now + _AGAIN_S
             self._kills[replica] = self._kills.get(replica, 0) + 1
+            self._look_at = min(self._look_at, time.monotonic() + _AGAIN_S)
         self._send(_KILL, late)
         stuck = [each for each in ending if self._kills.get(each, 0) >= _KILLS]
         shown = ", ".join(self.name_of(each) for each in stuck)

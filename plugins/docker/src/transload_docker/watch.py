@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Collection
-from typing import Any, Final
+from typing import Any
 
 from transload.schedulers import Feeder
 from transload.schedulers.folder import store
 from transload.schedulers.folder.watch import AppWatch
 from transload_docker import names
 from transload_docker.engine import Engine
-
-_EVENTS: Final = ("create", "start", "die", "destroy", "pause", "unpause")
 
 
 class DockerWatch:
@@ -66,8 +64,7 @@ class DockerWatch:
             self._feeder = None
 
     def _read(self, feeder: Feeder) -> None:
-        filters = {"type": ["container"], "event": list(_EVENTS), "label": [names.LABEL_APP]}
-        stream = self._engine.call(lambda api: api.events(filters=filters, decode=True), again=True)
+        stream = self._engine.events()
         try:
             if feeder.opened(stream.close):
                 self._changed(list(self._elsewhere))
