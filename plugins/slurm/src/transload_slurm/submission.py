@@ -29,6 +29,7 @@ from transload.schedulers.api import Submission
 from transload.schedulers.asked import asked_words
 from transload.schedulers.folder import store
 from transload.schedulers.folder.home import make_private
+from transload.schedulers.folder.request import record_of
 from transload.schedulers.folder.store import safe_id
 from transload.schedulers.local.convert import inherited
 from transload_slurm import checkpoints, commands, preemption, waiting
@@ -151,33 +152,16 @@ def _record(
     if request.job_dir:
         files = f"{request.job_dir}/{app_id}"
     notices = [role.notice for role in request.roles if role.notice is not None]
-    # fields that are written only when set
-    more: dict[str, Any] = {}
-    if any(role.checkpoints for role in request.roles):
-        more["checkpoints"] = submission.checkpoints
-        more["checkpoint_base"] = request.checkpoint_base
-    if submission.asked:
-        more["asked"] = dict(submission.asked)
-    return {
-        "schema": layout.SCHEMA,
-        "app_id": app_id,
-        "session": submission.session,
-        "app": submission.app.masked().to_dict(),
-        "cfg": dict(submission.cfg),
-        "digest": submission.digest,
-        "tracker_base": submission.tracker_base,
-        "parent_run_id": submission.parent_run_id,
-        "created": time.time(),
-        "id_given": submission.id_given,
-        "logs": f"{files}/logs",
-        "slurm": {
-            "files": files,
-            "mark": mark or os.urandom(16).hex(),
-            "requeue": "--requeue" in request.sbatch,
-            "notice": max(notices, default=0.0),
-        },
-        **more,
+    slurm = {
+        "files": files,
+        "mark": mark or os.urandom(16).hex(),
+        "requeue": "--requeue" in request.sbatch,
+        "notice": max(notices, default=0.0),
     }
+    more: dict[str, Any] = {}
+    if submission.checkpoints:
+        more["checkpoint_base"] = request.checkpoint_base
+    return record_of(app_id, submission, f"{files}/logs", slurm=slurm, **more)
 
 
 def _me() -> str:

@@ -1,4 +1,4 @@
-"""What the keepers of all engines are told of a job."""
+"""What a job's folder says of it, whatever engine it is on, and how its roles are kept."""
 
 from __future__ import annotations
 
